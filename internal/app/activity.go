@@ -15,8 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/shell"
 )
 
-// activitySources returns functions that count the running commands of each service,
-// including those that no request waits for.
+// activitySources returns functions that count the running commands of each service, including
+// background commands.
 func activitySources(sh *shell.Service, ba *bash.Service, py *jupyter.Service, js *node.Service, daemon *envd.Service) []activity.Source {
 	ctx := context.Background()
 	return []activity.Source{
@@ -52,7 +52,7 @@ func activitySources(sh *shell.Service, ba *bash.Service, py *jupyter.Service, j
 	}
 }
 
-// newActivity makes the service that reports and records what happens.
+// newActivity returns the service that reports and records activity.
 func (a *Aio) newActivity(sources []activity.Source, desktop *display.Service, env []string) *activity.Service {
 	c := a.cfg
 	cfg := activity.Config{Started: time.Now(), Sources: sources, Screen: desktop.Glance,
@@ -63,7 +63,7 @@ func (a *Aio) newActivity(sources []activity.Source, desktop *display.Service, e
 	return activity.New(cfg)
 }
 
-// terminalText returns a function that returns what the session shows that was used last.
+// terminalText returns a function that returns the screen of the most recently used session.
 func terminalText(sh *shell.Service) func() string {
 	return func() string {
 		ctx := context.Background()

@@ -1,6 +1,5 @@
-// Package app assembles the sandbox: it builds the services from the configuration, one
-// table from their operations, and servers from the table. It owns the order in which
-// things start and stop, and nothing else.
+// Package app assembles the sandbox: it builds the services from the configuration, one table
+// from their operations, and servers from the table. It owns the order of start and stop.
 package app
 
 import (
@@ -53,7 +52,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
-	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
 
@@ -69,19 +67,19 @@ type Aio struct {
 	log      *slog.Logger
 	stderr   *slog.Logger      // the log without files
 	logs     *logDir           // nil if no log files are written
-	agents   agentconfig.Files // to write before anything starts
+	agents   agentconfig.Files // written before any program starts
 	runner   *proc.Runner
 	guard    *auth.Guard
 	secured  bool  // callers must authenticate
-	users    []int // who may use the loopback without credentials; nil means all
+	users    []int // users that may use the loopback without credentials; nil means all
 	trusted  []netip.Prefix
 	hooks    *hook.Service
 	browser  *browser.Service
 	shutdown []hook.Hook // of the settings
 	skills   *skill.Service
 	observer *observe.Service
-	outbound *proxy.Service
-	port     *relay.Outlet // where programs reach the outbound proxy; nil if only the table is needed
+	proxy    *proxy.Service
+	port     *relay.Outlet // address of the outbound proxy for programs; nil if only the table is needed
 	previews *preview.Service
 	activity *activity.Service
 	sites    *sites
@@ -92,14 +90,14 @@ type Aio struct {
 	close    []func() error // in the order of the shutdown
 }
 
-// service is what all services of the sandbox have in common.
+// service is the common interface of all services of the sandbox.
 type service interface {
 	Ops() []op.Op
 	Close() error
 }
 
-// NewAio builds the sandbox. It starts nothing and writes nothing: the command line builds
-// one only to read its table.
+// NewAio builds the sandbox. It starts nothing and writes nothing, because the command line builds
+// a sandbox only to read its table.
 func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) (*Aio, error) {
 	a := &Aio{cfg: cfg, version: version, log: log}
 	env := a.childEnv(environ)
@@ -117,7 +115,7 @@ func newRunner(cfg config.Aio, env []string, log *slog.Logger) *proc.Runner {
 	return proc.New(c)
 }
 
-// build makes the services, which start their programs through the runner with the environment,
+// build builds the services, which start their programs through the runner with the environment,
 // and the table.
 func (a *Aio) build(runner *proc.Runner, env []string) error {
 	cfg, version := a.cfg, a.version
@@ -135,7 +133,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		return err
 	}
 	services, components := a.services(env)
-	if err := errors.Join(a.outbound.CheckConfig(), a.browser.CheckConfig()); err != nil {
+	if err := errors.Join(a.proxy.CheckConfig(), a.browser.CheckConfig()); err != nil {
 		return err
 	}
 	a.tracer = newTracer(cfg, version, log)
@@ -155,12 +153,12 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	table := func() *op.Table { return a.Table }
 	tools, servers := a.newTools(runner)
 	a.tools = tools
-	a.close = append([]func() error{tools.Close}, a.close...) // first: its calls use the services
+	a.close = append([]func() error{tools.Close}, a.close...) // closed first, because its calls use the services
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
-		rest.Home("home", "The sandbox on one page: its tools beside each other.", web.Files, a.sites.sources()...),
-		rest.Page("activity", "/activity", "What has happened in the sandbox, step by step.", web.Files),
+		rest.Home("home", "The sandbox on one page, with its tools side by side.", web.Files, a.sites.sources()...),
+		rest.Page("activity", "/activity", "Activity in the sandbox, step by step.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
 		[]op.Op{rest.Assets("workbench", "/workbench", web.Files)},
@@ -175,7 +173,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	return nil
 }
 
-// services makes the services, and the components that readiness depends on.
+// services builds the services, and the components of readiness.
 func (a *Aio) services(env []string) ([]service, []health.Component) {
 	a.hooks = hook.New(hook.Config{
 		Runner: a.runner, Dir: a.cfg.Workspace, Log: a.log,
@@ -206,7 +204,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		}
 		return list
 	}, Log: a.log})
-	a.outbound = a.newOutbound(reserved)
+	a.proxy = a.newProxy(reserved)
 	a.skills = skill.New(skill.Config{Home: home, Workspace: work, State: state, Venv: c.Venv,
 		Paths: splitPaths(c.SkillsPath), Runner: a.runner, Log: a.logOf("skills")})
 	a.observer = observe.New(observe.Config{
@@ -219,14 +217,14 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	daemon := a.newEnvd(watches, commands)
 	a.activity = a.newActivity(activitySources(shells, bashes, python, javascript, daemon), desktop, env)
 	services := []service{
-		a.previews, // closed first: it shows what the others serve
+		a.previews, // closed first, because it shows pages of the others
 		benches,
 		a.activity,
 		glance.New(glance.Config{Screen: desktop.Glance, Text: terminalText(shells)}),
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
 		bind.New(bind.Config{Bound: c.Init}),
-		ticket.New(ticket.Config{Issuer: a.guard}),
+		host.Tickets{Issuer: a.guard},
 		shells,
 		bashes,
 		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.logOf("file"), Viewer: documents}),
@@ -242,9 +240,9 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		a.observer,
 		ports,
 		gated{page.New(page.Config{Browser: chromium, Runner: a.runner, Home: home, Workspace: work, Log: a.logOf("page")}), desktop.Gate},
-		chromium, // closed before the display that it runs on: it saves its tabs
+		chromium, // closed before its display, because it saves its tabs
 		desktop,
-		a.outbound, // closed last: what runs may still use it
+		a.proxy, // closed last, because running programs may use it
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},
@@ -254,7 +252,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	return services, components
 }
 
-// gated is a service whose operations pass a gate.
+// gated is a service whose operations are wrapped by a gate.
 type gated struct {
 	service
 	gate func(op.Op) op.Op
@@ -268,7 +266,7 @@ func (g gated) Ops() []op.Op {
 	return list
 }
 
-// desktop makes the display and the browser on it. Each starts the other on first use.
+// desktop returns the display and the browser on it. Each starts the other on first use.
 func (a *Aio) desktop() (*browser.Service, *display.Service) {
 	c := a.cfg
 	var chromium *browser.Service
@@ -289,16 +287,16 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 		Folder: c.BrowserDownloads, Block: c.BrowserBlocklist, Allow: c.BrowserAllowlist, Cookies: c.BrowserCookies,
 		Output:      a.outputOf("browser"),
 		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.issueTicket,
-		Proxy: a.browserProxy(), Trust: func() []string { return a.outbound.BrowserSwitches() },
+		Proxy: a.browserProxy(), Trust: func() []string { return a.proxy.BrowserSwitches() },
 	})
 	return chromium, desktop
 }
 
-// componentFolders are where components are found that are not installed in the sandbox itself: those of its image, and
-// those that a hub brings along.
+// componentFolders are the folders of components that are not installed in the sandbox itself:
+// those of its image, and those that a hub provides.
 var componentFolders = []string{"/usr/local/lib/cove/components", "/run/components"}
 
-// newWorkbench makes what serves VS Code and JupyterLab.
+// newWorkbench returns the service for VS Code and JupyterLab.
 func (a *Aio) newWorkbench() *workbench.Service {
 	c := a.cfg
 	return workbench.New(workbench.Config{
@@ -307,8 +305,8 @@ func (a *Aio) newWorkbench() *workbench.Service {
 	})
 }
 
-// issueTicket returns a ticket for a URL in a reply, if the caller has authenticated with a
-// ticket and so has no other credential.
+// issueTicket returns a ticket for a URL in a response, if the caller has authenticated with a
+// ticket and therefore has no other credential.
 func (a *Aio) issueTicket(ctx context.Context) (string, error) {
 	if id, _ := auth.FromContext(ctx); id.Via != auth.ViaTicket {
 		return "", nil
@@ -317,7 +315,7 @@ func (a *Aio) issueTicket(ctx context.Context) (string, error) {
 	return ticket, err
 }
 
-// userName returns the user that everything runs as.
+// userName returns the user that runs all programs.
 func userName(cfg config.Aio) string {
 	if cfg.User != "" {
 		return cfg.User
@@ -328,8 +326,8 @@ func userName(cfg config.Aio) string {
 	return strconv.Itoa(os.Getuid())
 }
 
-// Inside implements host.Program. Programs in the sandbox need no credentials there, which
-// they must never have: they can do everything that the API can do anyway.
+// Inside implements host.Program. Programs in the sandbox need no credentials at these addresses,
+// because they have the same permissions as the API.
 func (a *Aio) Inside() []string {
 	list := []string{"unix:" + a.socket()}
 	if a.cfg.Loopback != "" {
@@ -344,14 +342,15 @@ func (a *Aio) socket() string {
 	return filepath.Join(a.cfg.Runtime, "aio-"+name+".sock")
 }
 
-// childEnv returns the environment of children: without secrets, with the home directory,
+// childEnv returns the environment of children: without secrets, but with the home directory,
 // the time zone and the URL of the sandbox.
 func (a *Aio) childEnv(environ []string) []string {
 	cfg := a.cfg
-	// These tell this server what its hub wants; they do not apply to another one below it.
+	// These are settings of the hub for this server. They do not apply to nested servers.
 	env := slices.DeleteFunc(config.Scrub(environ, &cfg), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED", "AIO_LISTEN_FD", "AIO_DOOR", "AIO_LOOPBACK"}, name)
+		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED", "AIO_LISTEN_FD",
+			"AIO_DOOR", "AIO_LOOPBACK"}, name)
 	})
 	set := func(key, value string) {
 		for i, pair := range env {
@@ -362,7 +361,7 @@ func (a *Aio) childEnv(environ []string) []string {
 		}
 		env = append(env, key+"="+value)
 	}
-	for _, agents := range []map[string]string{cfg.Codex, cfg.OpenCode} { // they may come from the file
+	for _, agents := range []map[string]string{cfg.Codex, cfg.OpenCode} { // they may be from the file
 		for name, value := range agents {
 			set(name, value)
 		}
@@ -375,7 +374,7 @@ func (a *Aio) childEnv(environ []string) []string {
 	return env
 }
 
-// newGuard makes the guard that authenticates callers.
+// newGuard creates the guard that authenticates callers.
 func (a *Aio) newGuard() error {
 	trusted, err := config.Prefixes(a.cfg.TrustedProxies)
 	if err != nil {
@@ -413,7 +412,7 @@ func (a *Aio) newGuard() error {
 	return nil
 }
 
-// splitPaths splits a list of paths at colons too.
+// splitPaths also splits the elements of a list of paths at colons.
 func splitPaths(list []string) (out []string) {
 	for _, entry := range list {
 		out = append(out, nonEmpty(strings.Split(entry, ":")...)...)
@@ -425,7 +424,7 @@ func nonEmpty(list ...string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
 }
 
-// Handlers implements host.Program. The handler for outside authenticates callers.
+// Handlers implements host.Program. The outside handler authenticates callers.
 func (a *Aio) Handlers() (outside, inside http.Handler) {
 	calls := a.metrics.Counter("aio_requests_total", "Number of requests by operation and status.", "op", "status")
 	took := a.metrics.Histogram("aio_request_seconds", "Duration of requests by operation.", "op")
@@ -454,22 +453,22 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 	inside = rest.New(open)
 	c.Linked, c.Guard = a.guard.Linked, func(next http.Handler) http.Handler { return a.guard.Wrap(a.sites.apply(next)) }
 	if a.private() {
-		return believeCaller(inside), a.guardLoopback(inside)
+		return trustCaller(inside), a.guardLoopback(inside)
 	}
 	return rest.New(c), a.guardLoopback(inside)
 }
 
-// private reports whether only the file system decides who can connect: the server listens
-// on a Unix socket, without credentials. Web pages cannot open it, and a hub in front of it
-// has checked the host name.
+// private reports whether only file permissions control access: the server listens on a Unix
+// socket, without credentials. Web pages cannot open it, and a hub in front of it checks the host
+// name.
 func (a *Aio) private() bool { return strings.HasPrefix(a.cfg.Listen, "unix:") && !a.secured }
 
-// firstSample is how long after the start the first sample of the observation is taken:
-// whoever waits for the start goes first.
+// firstSample is the delay of the first sample of the observation, so that it does not slow down
+// the start.
 const firstSample = time.Second
 
-// Begin implements host.Program: it runs the start hooks and registers skills while the
-// server already answers.
+// Begin implements host.Program: it runs the start hooks and registers skills while the server
+// already accepts requests.
 func (a *Aio) Begin(ctx context.Context) {
 	a.hooks.Begin(ctx)
 	a.skills.Begin(ctx)
@@ -480,10 +479,10 @@ func (a *Aio) Begin(ctx context.Context) {
 	}
 }
 
-// Shutdown implements host.Program: it runs the shutdown hooks while the server still answers.
+// Shutdown implements host.Program: it runs the shutdown hooks while the server still accepts requests.
 func (a *Aio) Shutdown(ctx context.Context) { a.hooks.Shutdown(ctx) }
 
-// Close implements host.Program: it closes all services, then ends all remaining processes.
+// Close implements host.Program: it closes all services, and then ends all remaining processes.
 func (a *Aio) Close() error {
 	var errs []error
 	for _, c := range a.close {

@@ -11,9 +11,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// TestCallerIsBelievedOfTheHubAlone: the record names the caller that a hub names. Programs of the sandbox, and whoever
-// reaches a server that has no hub in front, cannot name one. What is behind the server does not learn it.
-func TestCallerIsBelievedOfTheHubAlone(t *testing.T) {
+// TestOnlyTheHubNamesCallers: the activity record contains the caller that a hub names. Programs in
+// the sandbox, and clients of a server without a hub, cannot name one. Services behind the server do
+// not receive it.
+func TestOnlyTheHubNamesCallers(t *testing.T) {
 	t.Parallel()
 	hub := http.Header{}
 	(&op.Call{Subject: "anna", KeyID: "k1"}).SendCaller(hub)
@@ -64,7 +65,7 @@ func TestCallerIsBelievedOfTheHubAlone(t *testing.T) {
 			}
 		})
 	}
-	// The header does not reach what serves a port, nor anything else behind the server.
+	// The header does not reach services behind the server, such as those on ports.
 	r := httptest.NewRequestWithContext(op.WithCall(t.Context(), &op.Call{}), "GET", "/proxy/3000/", nil)
 	r.Header = hub.Clone()
 	if _, err := admit(r, op.Op{}); r.Header.Get(op.CallerHeader) != "" {

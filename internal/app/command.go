@@ -24,8 +24,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// AioCommand returns the command line of aio: serve, config, and a verb for every operation.
-// args decide whether the verbs are needed: a server does not pay for them.
+// AioCommand returns the command line of aio: serve, config, and a verb for every operation. The
+// verbs are built only if args need them, which shortens the start of a server.
 func AioCommand(version string, args []string, std host.Streams) (*cobra.Command, error) {
 	root := host.Root("aio", "A computer for an AI agent", version, args, std)
 	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nAll other commands " +
@@ -36,7 +36,7 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 		return root, nil
 	}
 	root.AddCommand(host.Config("aio", &config.Aio{}, std), host.Version("aio", version, std))
-	// A sandbox that is never started has the table.
+	// The table is that of a sandbox that is never started.
 	var client config.Client
 	if _, err := config.Load(&client, config.Source{Environ: config.Environ()}); err != nil {
 		return nil, err
@@ -58,10 +58,10 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 
 func serveCommand(version string, args []string, std host.Streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cli.Arguments(0, 0),
-		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later ones override " +
-			"earlier ones. aio config prints each with its origin."}
+		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later sources override " +
+			"earlier ones. aio config prints each setting with its origin."}
 	flags := func() map[string][]string { return nil }
-	if len(args) != 1 { // a hub gives none, and starts many
+	if len(args) != 1 { // a hub, which starts many servers, passes no flags
 		flags = host.Flags(cmd, "aio", config.Fields(&config.Aio{}))
 	}
 	cmd.Flags().Bool("no-init", false, "Serve in this process, even as PID 1")
@@ -76,12 +76,12 @@ func serveCommand(version string, args []string, std host.Streams) *cobra.Comman
 			src.Environ = limitStart(src.Environ)
 		}
 		log := host.Log(cfg.LogLevel, cfg.LogFormat, std.Err)
-		// What the server starts could read its credentials.
+		// Child processes could read the credentials of the server.
 		if err := config.Hide(src, &cfg); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 		}
-		// Programs of the same user, as all programs in a sandbox are, could read credentials from
-		// its memory, or take the socket at which it listens and answer in its place.
+		// Programs of the same user, such as all programs in a sandbox, could read credentials from
+		// its memory, or take over its listening socket.
 		if err := proc.SealMemory(); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 		}
@@ -97,14 +97,14 @@ func serveCommand(version string, args []string, std host.Streams) *cobra.Comman
 	return cmd
 }
 
-// aloneFor is longer than the start takes on a busy machine.
-const aloneFor = 2 * time.Second
+// startLimit is longer than startup takes on a busy machine.
+const startLimit = 2 * time.Second
 
-// limitStart lifts the limit of GOMAXPROCS once the server has started, and returns the
-// environment without it. On one processor the runtime does not search others for work,
-// which matters when a hundred sandboxes start at once.
+// limitStart removes the limit of GOMAXPROCS after the server has started, and returns the
+// environment without it. On one processor the runtime does not search other processors for work,
+// which saves time if a hundred sandboxes start at once.
 func limitStart(environ []string) []string {
-	time.AfterFunc(aloneFor, runtime.SetDefaultGOMAXPROCS)
+	time.AfterFunc(startLimit, runtime.SetDefaultGOMAXPROCS)
 	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return name == "GOMAXPROCS" || name == "AIO_ALONE"
@@ -119,7 +119,7 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 		}
 	}
 	cfg.SessionLogs = openSessionLogs(cfg, log)
-	// Handle signals before starting anything that they should end.
+	// Signals must be handled before child processes start.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	users, all, err := localUsers(cfg)
@@ -130,7 +130,7 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	// Open it before starting anything: the environment of children contains its port.
+	// It must be open before child processes start, because their environment contains its port.
 	if err := egress.Open(); err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
@@ -164,7 +164,8 @@ func announce(w io.Writer, cfg config.Aio, addr net.Addr) {
 		fmt.Fprintf(w, "serving on %s\n", cfg.Listen)
 		return
 	}
-	fmt.Fprintf(w, "serving on http://%s\n  guide http://%[1]s/guide\n  docs  http://%[1]s/v1/docs\n  MCP   http://%[1]s/mcp\n", addr)
+	fmt.Fprintf(w, "serving on http://%s\n"+
+		"  guide http://%[1]s/guide\n  docs  http://%[1]s/v1/docs\n  MCP   http://%[1]s/mcp\n", addr)
 }
 
 // needsInit reports whether a parent process is needed: as PID 1 to reap orphans, or to keep
@@ -175,7 +176,7 @@ func needsInit(cfg config.Aio) bool {
 
 func switchesUser(cfg config.Aio) bool { return cfg.User != "" && os.Geteuid() == 0 }
 
-// findUser finds the user to run as. One that is given by numeric IDs need not exist.
+// findUser finds the user to run as. A user given by numeric IDs need not exist.
 func findUser(cfg config.Aio) (*proc.User, error) {
 	user, err := proc.LookupUser(cfg.User)
 	if id := strconv.Itoa(cfg.UserUID); cfg.UserUID == 0 || cfg.User != id {
@@ -199,7 +200,7 @@ func runInit(cfg config.Aio, environ []string, log *slog.Logger) error {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
 		c.User = user
-		c.Argv = append(c.Argv, "--user", cfg.User) // a numeric ID in the environment counts only for root
+		c.Argv = append(c.Argv, "--user", cfg.User) // a numeric ID in the environment is used only by root
 	}
 	if code := proc.Init(c); code != 0 {
 		return &cli.Error{Code: code, Msg: fmt.Sprintf("the server exited with code %d", code)}

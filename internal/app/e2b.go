@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/web"
 )
 
-// ownPorts are ports that the server answers itself, as E2B's clients expect it: nothing is
-// dialed for them.
+// ownPorts are ports that the server itself serves, as E2B's clients expect.
 var ownPorts = map[string]string{strconv.Itoa(envd.Port): envd.Path, strconv.Itoa(interpreter.Port): interpreter.Path}
 
 // routeOwnPorts sends requests for one of our own ports to its service, and others to next.
@@ -45,7 +44,7 @@ func routeOwnPorts(next, services http.Handler) http.Handler {
 	})
 }
 
-// newEnvd makes the service for E2B's clients.
+// newEnvd returns the service for E2B's clients.
 func (a *Aio) newEnvd(watches *watch.Service, commands *desktop.Service) *envd.Service {
 	return envd.New(envd.Config{
 		Runner: a.runner, Home: a.cfg.Home, Contained: a.cfg.Contained, Watches: watchAdapter{watches}, Log: a.log, Prepare: commands.Prepare,
@@ -53,14 +52,14 @@ func (a *Aio) newEnvd(watches *watch.Service, commands *desktop.Service) *envd.S
 	})
 }
 
-// newDesktop makes what E2B's desktop clients need beside that.
+// newDesktop returns the additional service for E2B's desktop clients.
 func (a *Aio) newDesktop(screen *display.Service) *desktop.Service {
 	return desktop.New(desktop.Config{
 		Runner: a.runner, Display: displayAdapter{screen}, Contained: a.cfg.Contained, Self: append(helperCommand(), desktopCommand), Log: a.log,
 	})
 }
 
-// displayAdapter lets the commands of desktop clients use the display.
+// displayAdapter provides the display to the commands of desktop clients.
 type displayAdapter struct{ *display.Service }
 
 func (d displayAdapter) Resize(ctx context.Context, width, height int) error {
@@ -68,14 +67,14 @@ func (d displayAdapter) Resize(ctx context.Context, width, height int) error {
 	return err
 }
 
-// HelpCommand is the argument with which the program is not a sandbox but a helper of one: it
-// handles files as another user, or is a command of E2B's desktop clients.
+// HelpCommand is the argument that runs the program as a helper of a sandbox: it handles files as
+// another user, or is a command of E2B's desktop clients.
 const HelpCommand = envd.HelpCommand
 
-// desktopCommand follows it for the latter.
+// desktopCommand is the second argument of the latter.
 const desktopCommand = "desktop"
 
-// Help runs that program.
+// Help runs the helper.
 func Help(args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == desktopCommand {
 		return desktop.Run(args[1:], desktop.Streams{Environ: config.Environ(), Out: out, Pages: web.Files})
@@ -83,7 +82,7 @@ func Help(args []string, in io.Reader, out io.Writer) error {
 	return envd.Help(args, in, out)
 }
 
-// helperCommand names this program by its path: sudo replaces itself with it.
+// helperCommand returns the command of the helper. The path is absolute, because sudo executes it.
 func helperCommand() []string {
 	self, err := os.Executable()
 	if err != nil {
@@ -92,7 +91,7 @@ func helperCommand() []string {
 	return []string{self, HelpCommand}
 }
 
-// usageOf converts the figures of the observation.
+// usageOf converts the values of the observation.
 func usageOf(c observe.Cgroup, disks []observe.Disk) envd.Usage {
 	u := envd.Usage{CPUs: runtime.NumCPU(), CPUPct: op.Value(c.CPUPercent), MemUsed: c.Memory,
 		MemTotal: op.Value(c.MemoryMax), MemCache: op.Value(c.File)}
@@ -104,7 +103,7 @@ func usageOf(c observe.Cgroup, disks []observe.Disk) envd.Usage {
 	return u
 }
 
-// watchAdapter lets E2B's clients use the watch service.
+// watchAdapter provides the watch service to E2B's clients.
 type watchAdapter struct{ service *watch.Service }
 
 func (w watchAdapter) Open(ctx context.Context, path string, recursive bool) (string, error) {
@@ -129,5 +128,5 @@ func (w watchAdapter) Next(ctx context.Context, id string, after int64, wait tim
 }
 
 func (w watchAdapter) Close(id string) {
-	_, _ = w.service.Stop(context.Background(), watch.StopIn{WatcherID: id}) // it may be gone
+	_, _ = w.service.Stop(context.Background(), watch.StopIn{WatcherID: id}) // it may have ended
 }

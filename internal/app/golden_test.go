@@ -35,7 +35,7 @@ func blank(t testing.TB) *Aio {
 	return a
 }
 
-// TestGoldens guards the public contract: a change of it shows in the diff.
+// TestGoldens protects the public contract: changes are visible in the diff.
 func TestGoldens(t *testing.T) {
 	a := blank(t)
 	if err := a.Table.Check(); err != nil {
@@ -53,7 +53,7 @@ func TestGoldens(t *testing.T) {
 	testenv.Golden(t, root, "../docs/settings.md", settingsPage(config.Fields(&config.Aio{})))
 	testenv.Golden(t, root, "../docs/settings-hub.md", hubSettingsPage(config.Fields(&config.Cove{})))
 	testenv.Golden(t, root, "../docs/errors.md", errorsPage(t))
-	page, err := guide.Render(os.DirFS(filepath.Join(root, "docs"))) // last: the pages above are chapters of it
+	page, err := guide.Render(os.DirFS(filepath.Join(root, "docs"))) // last, because the pages above are its chapters
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,28 +65,28 @@ func settingsPage(fields []config.Field) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Settings of a sandbox
 
-<!-- Written by make gen from internal/config/aio.go. -->
+<!-- Written by make gen from internal/config/aiodoc.go. -->
 
 Each setting has a variable, a flag of ` + "`aio serve`" + ` (` + "`public_port`" + ` is ` + "`--public-port`" +
 		`) and a key in the file. Flags override variables, which override the file.
-A wrong value stops the start with an error that names it. Variables without ` + "`AIO_`" +
-		` have the names that the public sandbox image uses, so an environment that was written for it works.
+An invalid value prevents the start; the error names it. Variables without ` + "`AIO_`" +
+		` have the names of the public sandbox image, so an environment for that image works.
 Programs in the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_INDEX_URL`, `NPM_CONFIG_REGISTRY`, " +
-		"`GITHUB_TOKEN`" + ` and the like); those marked *secret* they never see.
+		"`GITHUB_TOKEN`" + ` and others), but not those marked *secret*.
 
 `)
 	writeSettings(&b, fields)
 	b.WriteString(`
 The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads ` + "`USER`" +
-		`: the name of the user that it gives the IDs of ` + "`USER_UID`" + ` and ` + "`USER_GID`" +
+		`: the name of the user with the IDs ` + "`USER_UID`" + ` and ` + "`USER_GID`" +
 		`. It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and
 writes logs to ` + "`/var/log/gem`" + `. ` + "`WAIT_PORTS`" +
-		` may name 8079 and 8091, ports of the public image's own parts: one server has them all, so they count as open.
-` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` become the configuration files of these agents: a whole file from ` +
-		"`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise one made of
+		` may contain 8079 and 8091, ports of the public image. They count as open, because one server has all components.
+` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` configure these agents: a complete configuration file from ` +
+		"`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise a file generated from
 ` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` with the key in ` + "`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" +
 		`, and of ` + "`OPENCODE_API_KEY`, `OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_BASE_URL`, `OPENCODE_PROVIDER_NPM`" + `.
-The files name the variable that holds the key, never the key; a file that you have changed is kept.
+The files contain the name of the variable with the key, never the key. A file that you have changed is not overwritten.
 `)
 	return b.Bytes()
 }
@@ -96,7 +96,7 @@ func hubSettingsPage(fields []config.Field) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Settings of the hub
 
-<!-- Written by make gen from internal/config/cove.go. -->
+<!-- Written by make gen from internal/config/covedoc.go. -->
 
 Each setting has a variable, a flag of ` + "`cove hub`" + ` (` + "`memory_limit`" + ` is ` + "`--memory-limit`" +
 		`) and a key in the file (` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override
@@ -129,20 +129,20 @@ func writeSettings(b *bytes.Buffer, fields []config.Field) {
 	}
 }
 
-// meanings says of each code when it is returned and what to do.
+// meanings describes when each code is returned and what to do.
 var meanings = map[op.Code]string{
-	op.Invalid: "The input is invalid; the message says what to change. Errors in fields are answered with " +
-		"422, which lists all of them.",
-	op.Unauthenticated: "Credentials are missing or wrong. Send a key or a token.",
-	op.Denied:          "The caller may not do this. Use a key with more rights.",
-	op.NotFound:        "There is no such thing, or the caller may not see it.",
-	op.Conflict:        "The state does not allow it: it exists already, is in use, or a person has taken over. Retry after a change.",
-	op.Exhausted:       "A limit is reached. `Retry-After`, if there is one, says when to retry; otherwise release something.",
+	op.Invalid: "The input is invalid; the message describes what to change. Errors in fields return " +
+		"422 with a list of all errors.",
+	op.Unauthenticated: "Credentials are missing or invalid. Send a key or a token.",
+	op.Denied:          "The caller does not have permission. Use a key with more permissions.",
+	op.NotFound:        "The object does not exist, or the caller may not see it.",
+	op.Conflict:        "The state conflicts: the object already exists or is in use, or a person has taken control. Retry later.",
+	op.Exhausted:       "A limit is reached. Retry after the time in `Retry-After`; without it, release resources first.",
 	op.TooLarge:        "The request or its result is too large. Send or request less.",
-	op.Unavailable:     "Something needed does not run or is not installed; the message names it. Retry, or install it.",
-	op.Canceled:        "The client closed the connection before the reply.",
-	op.Unsupported:     "This machine, provider or sandbox cannot do it.",
-	op.Internal:        "A bug of ours. The reply has the ID under which the server logged it.",
+	op.Unavailable:     "A required component is not running or not installed; the message names it. Retry, or install it.",
+	op.Canceled:        "The client closed the connection before the response.",
+	op.Unsupported:     "This machine, provider or sandbox does not support it.",
+	op.Internal:        "A bug in Cove. The response contains the request ID of the log entry.",
 }
 
 // errorsPage lists the codes of failures, as internal/api/op declares them, and the exit codes.
@@ -153,10 +153,10 @@ func errorsPage(t *testing.T) []byte {
 
 <!-- Written by make gen from internal/api/op/error.go. -->
 
-A failed call of a sandbox answers with a status, and a JSON object whose ` + "`message`" + ` or ` + "`detail`" +
-		` says what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
+A failed call of a sandbox returns a status and a JSON object whose ` + "`message`" + ` or ` + "`detail`" +
+		` describes what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
 
-| code | status | what it means, and what to do |
+| code | status | meaning and solution |
 |---|---|---|
 `)
 	for _, code := range declaredCodes(t) {
@@ -174,7 +174,7 @@ A failed call of a sandbox answers with a status, and a JSON object whose ` + "`
 	return b.Bytes()
 }
 
-// declaredCodes reads the codes from the source, so that none can be forgotten.
+// declaredCodes reads the codes from the source, so that the list is complete.
 func declaredCodes(t *testing.T) (codes []op.Code) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "internal/api/op/error.go"), nil, 0)

@@ -12,9 +12,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// newInterpreter makes E2B's code interpreter of the services that run code.
+// newInterpreter returns E2B's code interpreter on top of the services that run code.
 func (a *Aio) newInterpreter(python *jupyter.Service, javascript *node.Service, bashes *bash.Service) *interpreter.Service {
-	// A session that does not exist has ended.
+	// Errors of End mean that the session has already ended.
 	return interpreter.New(interpreter.Config{
 		Home: a.cfg.Home, Log: a.log, StripTypes: a.stripTypes,
 		Python: interpreter.Language{Runner: python, End: func(ctx context.Context, id string) {
@@ -29,7 +29,7 @@ func (a *Aio) newInterpreter(python *jupyter.Service, javascript *node.Service, 
 	})
 }
 
-// shellOf runs commands in sessions of bash. A command whose caller has gone is interrupted.
+// shellOf runs commands in sessions of bash. A command whose caller disconnects is interrupted.
 func shellOf(bashes *bash.Service) interpreter.Shell {
 	return func(ctx context.Context, session, dir, code string, send func(stream, text string) error) (exit int, err error) {
 		in := bash.ExecIn{SessionID: &session, Command: code}
@@ -54,7 +54,7 @@ func shellOf(bashes *bash.Service) interpreter.Shell {
 	}
 }
 
-// stripScript removes the types from a program on stdin, by Node.js's own means.
+// stripScript removes the types from a program on standard input with Node.js.
 const stripScript = `const {stripTypeScriptTypes: strip} = require("module")
 if (!strip) { console.error("TypeScript requires Node.js 22.13 or later; this is " + process.version); process.exit(3) }
 process.removeAllListeners("warning")
@@ -63,7 +63,7 @@ process.stdin.on("data", d => code += d).on("end", () => {
   try { process.stdout.write(strip(code, {mode: "transform"})) } catch (e) { console.error(String(e)); process.exit(4) }
 })`
 
-// stripTypes turns TypeScript into JavaScript.
+// stripTypes converts TypeScript to JavaScript.
 func (a *Aio) stripTypes(ctx context.Context, code string) (string, error) {
 	res, err := a.runner.Run(ctx, proc.Command{Path: "node", Args: []string{"-e", stripScript},
 		Stdin: strings.NewReader(code), Limit: 64 << 20})

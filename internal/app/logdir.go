@@ -14,12 +14,11 @@ import (
 const (
 	// maxLog is the size at which the log file of a service is rotated.
 	maxLog = 10 << 20
-	// olderLogs is how many rotated files of a service are kept.
+	// olderLogs is the number of rotated files of a service that are kept.
 	olderLogs = 1
 )
 
-// logDir is a folder of log files, one for each service. A file is opened when something is
-// written to it.
+// logDir is a folder of log files, one for each service. A file is opened at its first record.
 type logDir struct {
 	path string
 
@@ -42,12 +41,12 @@ func (d *logDir) create() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("write log files to %q: %w; set LOG_DIR to a folder that this user can write to", d.path, err)
+		return fmt.Errorf("cannot write log files to %q: %w; set LOG_DIR to a folder that this user can write to", d.path, err)
 	}
 	return nil
 }
 
-// writer returns the file of a service. Each Write should be a whole line.
+// writer returns the file of a service. Each Write should be a complete line.
 func (d *logDir) writer(service string) io.Writer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +58,7 @@ func (d *logDir) writer(service string) io.Writer {
 	return f
 }
 
-// close closes the files. What is written later is dropped.
+// close closes the files. Later records are dropped.
 func (d *logDir) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,13 +79,13 @@ type serviceLog struct {
 	file *host.LogFile // nil before the first record
 }
 
-// Write appends to the file. It always reports success: a log that cannot be written, because
-// the disk is full, must not stop what is logged.
+// Write appends to the file. It always reports success, because a log that cannot be written, for
+// example on a full disk, must not stop the service.
 func (f *serviceLog) Write(b []byte) (int, error) {
 	f.dir.mu.Lock()
 	defer f.dir.mu.Unlock()
 	if f.file == nil && !f.dir.closed {
-		f.file, _ = host.OpenLogFile(f.path, maxLog, olderLogs) // tried again with the next record
+		f.file, _ = host.OpenLogFile(f.path, maxLog, olderLogs) // retried with the next record
 	}
 	if f.file != nil && !f.dir.closed {
 		_, _ = f.file.Write(b)

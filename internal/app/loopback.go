@@ -10,10 +10,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// guardLoopback protects the handler for programs inside where it is served over TCP. The
-// browser runs inside, too: a page must not be able to use the API, neither from its own
-// origin nor under a name that it has pointed here (DNS rebinding). What comes through the
-// hub does not carry a loopback address either.
+// guardLoopback protects the handler for programs inside if it is served over TCP. The browser
+// also runs inside, so pages must not be able to use the API from their origin or through DNS
+// rebinding. Requests through the hub do not have a loopback address either.
 func (a *Aio) guardLoopback(next http.Handler) http.Handler {
 	if a.cfg.Loopback == "" {
 		return next
@@ -27,15 +26,15 @@ func (a *Aio) guardLoopback(next http.Handler) http.Handler {
 		case local == nil || local.Network() == "unix":
 			next.ServeHTTP(w, r)
 		case !isLoopbackName(r.Host) && !own.hasName(r):
-			http.Error(w, "this address is only for programs in the sandbox; use http://"+a.cfg.Loopback+" as the URL", http.StatusForbidden)
+			http.Error(w, "this address is only for programs in the sandbox; use the URL http://"+a.cfg.Loopback, http.StatusForbidden)
 		default:
 			guarded.ServeHTTP(w, r)
 		}
 	})
 }
 
-// localUsers returns the users, besides root and our own, that may connect to our loopback
-// addresses without credentials, or that all may: in a sandbox of a hub the loopback is its own.
+// localUsers returns the users that may connect to the loopback addresses without credentials. all
+// means every user: a sandbox of a hub has a separate loopback.
 func localUsers(cfg config.Aio) (ids []int, all bool, err error) {
 	if cfg.Contained {
 		return nil, true, nil
@@ -44,7 +43,7 @@ func localUsers(cfg config.Aio) (ids []int, all bool, err error) {
 	return ids, err == nil && ids == nil, err
 }
 
-// isLoopbackName reports whether a Host header names the loopback itself.
+// isLoopbackName reports whether a Host header names the loopback interface.
 func isLoopbackName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

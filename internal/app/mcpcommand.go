@@ -15,11 +15,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// addMCP adds the commands for MCP that are not operations: stdio and call.
+// addMCP adds the MCP commands that are not operations: stdio and call.
 func addMCP(root *cobra.Command, to *cli.Client, std host.Streams) {
 	noun := host.AddBridge(root, to, std, "a sandbox")
 	cmd := &cobra.Command{Use: "call TOOL [NAME=VALUE]...",
-		Short: "Call a tool of the sandbox, or of a server that was added", Args: cli.Arguments(1, -1),
+		Short: "Call a tool of the sandbox, or of an added server", Args: cli.Arguments(1, -1),
 		Example: "  aio mcp call bash_exec command='ls -l'\n  aio mcp call file_read path=/etc/hosts start_line=1"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		named, err := host.ParseArguments(args[1:])

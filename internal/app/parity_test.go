@@ -20,12 +20,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// A whole service: one Spec line, one In, one Out, one method.
+// toy is a complete service: one Spec, one In, one Out, one method.
 type toy struct{}
 
 type greetIn struct {
-	Name  string `json:"name" doc:"Whom to greet"`
-	Times int    `json:"times" doc:"How often" default:"1" maximum:"3"`
+	Name  string `json:"name" doc:"Name of a person"`
+	Times int    `json:"times" doc:"Number of repetitions" default:"1" maximum:"3"`
 }
 
 type greetOut struct {
@@ -34,13 +34,13 @@ type greetOut struct {
 
 func (toy) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "toy_greet", Route: "POST /v1/toy/greet", Tag: "toy", Doc: "Greet somebody."}, toy{}.Greet),
+		op.New(op.Spec{Name: "toy_greet", Route: "POST /v1/toy/greet", Tag: "toy", Doc: "Greet a person."}, toy{}.Greet),
 	}
 }
 
 func (toy) Greet(_ context.Context, in greetIn) (greetOut, error) {
-	if in.Name == "nobody" {
-		return greetOut{}, op.Errorf(op.NotFound, "nobody is not there; name somebody")
+	if in.Name == "missing" {
+		return greetOut{}, op.Errorf(op.NotFound, "no such person; use another name")
 	}
 	return greetOut{strings.Repeat("hello "+in.Name+" ", in.Times)}, nil
 }
@@ -72,7 +72,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 		var doc struct {
 			Paths map[string]map[string]struct{ Summary string }
 		}
-		if err := json.NewDecoder(res.Body).Decode(&doc); err != nil || doc.Paths["/v1/toy/greet"]["post"].Summary != "Greet somebody" {
+		if err := json.NewDecoder(res.Body).Decode(&doc); err != nil || doc.Paths["/v1/toy/greet"]["post"].Summary != "Greet a person" {
 			t.Errorf("got %+v and error %v, want the summary of toy_greet", doc.Paths, err)
 		}
 	})
@@ -96,7 +96,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 			t.Errorf("standard input: got %q and error %v, want hello stdin", out, err)
 		}
 		for want, args := range map[int][]string{
-			cli.ExitFailed: {"toy", "greet", "nobody"}, cli.ExitUsage: {"toy", "greet", "x", "--times", "9"},
+			cli.ExitFailed: {"toy", "greet", "missing"}, cli.ExitUsage: {"toy", "greet", "x", "--times", "9"},
 		} {
 			if _, err := run(args...); cli.Code(err) != want {
 				t.Errorf("%v: got exit code %d (%v), want %d", args, cli.Code(err), err, want)
@@ -134,15 +134,16 @@ func toolParity(t *testing.T, url string) {
 	if r := call(map[string]any{"name": "you"}); r.IsError || r.StructuredContent.(map[string]any)["text"] != "hello you " {
 		t.Errorf("got %+v, want the greeting", r)
 	}
-	if r := call(map[string]any{"name": "nobody"}); !r.IsError {
+	if r := call(map[string]any{"name": "missing"}); !r.IsError {
 		t.Errorf("got %+v, want an error", r)
 	}
 	if r := call(map[string]any{"times": 9}); !r.IsError || !strings.Contains(r.Content[0].(*gomcp.TextContent).Text,
 		`missing argument "name"; argument "times":`) {
 		t.Errorf("got %+v, want all faults", r.Content[0])
 	}
-	// Many small scripts call without a handshake.
-	if got := post(t, url, `{"method":"tools/call","params":{"name":"toy_greet","arguments":{"name":"bare"}}}`); !strings.Contains(got, "hello bare") {
+	// Small scripts call without a handshake.
+	got := post(t, url, `{"method":"tools/call","params":{"name":"toy_greet","arguments":{"name":"bare"}}}`)
+	if !strings.Contains(got, "hello bare") {
 		t.Errorf("got %s, want hello bare", got)
 	}
 }

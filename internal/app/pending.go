@@ -21,20 +21,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// blueprint is what a sandbox is built from.
+// blueprint is the input from which a sandbox is built.
 type blueprint struct {
 	cfg config.Aio
 	src config.Source
-	// port is where programs in the sandbox reach the outbound proxy.
+	// port is the address of the outbound proxy for programs in the sandbox.
 	port *relay.Outlet
 }
 
-// build returns the sandbox, or one that is pending if the configuration says so.
+// build returns the sandbox, or a pending one if init is set.
 func (b blueprint) build(version string, log *slog.Logger) (host.Program, error) {
 	if b.cfg.Init {
 		return newPending(b, version, log)
 	}
-	cfg, environ := useOutbound(b.port, b.cfg, b.src.Environ)
+	cfg, environ := useProxy(b.port, b.cfg, b.src.Environ)
 	a := &Aio{cfg: cfg, version: version, log: log, port: b.port}
 	env := a.childEnv(environ)
 	if err := a.build(newRunner(cfg, env, log), env); err != nil {
@@ -47,11 +47,10 @@ func (b blueprint) build(version string, log *slog.Logger) (host.Program, error)
 // initVariable makes a sandbox pending. Children must not inherit it.
 const initVariable = "AIO_INIT"
 
-// pending is a sandbox that was started before its settings are known. Until
-// POST /v1/sandbox/init brings them, it serves only its health and that call: no service is
-// built, no process started, no file written. Then everything is built from the new
-// settings, as if the server had been started with them. So nothing is left from before,
-// and every setting can come that late.
+// pending is a sandbox that starts before its settings are known. Until POST /v1/sandbox/init
+// provides them, it serves only its health and that call: no service is built, no process started,
+// no file written. Then everything is built from the new settings, as if the server had started
+// with them.
 type pending struct {
 	blueprint
 	version string
@@ -95,8 +94,7 @@ func rejectPending(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "the sandbox is not initialized yet; retry after POST /v1/sandbox/init", http.StatusServiceUnavailable)
 }
 
-// prepare builds the sandbox with the new settings and returns the function that puts it
-// in place.
+// prepare builds the sandbox with the new settings and returns the function that activates it.
 func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 	src := p.src
 	src.Environ = applySettings(src.Environ, s)
@@ -107,17 +105,17 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 	if s.Workdir != "" {
 		cfg.Workspace = s.Workdir
 	}
-	for _, f := range []struct{ key, was, is string }{
+	for _, f := range []struct{ key, before, after string }{
 		{"listen", p.cfg.Listen, cfg.Listen}, {"loopback", p.cfg.Loopback, cfg.Loopback},
 		{"user", p.cfg.User, cfg.User}, {"state", p.cfg.State, cfg.State}, {"runtime", p.cfg.Runtime, cfg.Runtime},
 		{"egress", p.cfg.Egress, cfg.Egress}, {"outlet", p.cfg.Outlet, cfg.Outlet},
 	} {
-		if f.was != f.is {
+		if f.before != f.after {
 			return nil, op.Errorf(op.Invalid, "the setting %q of a running sandbox cannot be changed; create a sandbox with it", f.key)
 		}
 	}
-	cfg.Init = true // initVariable is gone from the environment
-	cfg, environ := useOutbound(p.port, cfg, src.Environ)
+	cfg.Init = true // initVariable was removed from the environment
+	cfg, environ := useProxy(p.port, cfg, src.Environ)
 	next := &Aio{cfg: cfg, version: p.version, log: p.log, port: p.port}
 	env := next.childEnv(environ)
 	if err := next.build(p.runner, env); err != nil {
@@ -131,7 +129,7 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 		if p.closed {
 			return false, op.Errorf(op.Unavailable, "the sandbox is stopping")
 		}
-		// No process has been started: no service could be reached.
+		// No process has started, because no service was reachable.
 		if err := p.runner.Rebase(env); err != nil {
 			return false, err
 		}
@@ -158,18 +156,18 @@ func applySettings(environ []string, s bind.Settings) []string {
 	return out
 }
 
-// Handlers implements host.Program. They serve the pending sandbox, and the initialized one
-// from then on.
+// Handlers implements host.Program. They serve the pending sandbox and, after init, the
+// initialized one.
 func (p *pending) Handlers() (outside, inside http.Handler) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.handlers.Load().outside.ServeHTTP(w, r) }),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.handlers.Load().inside.ServeHTTP(w, r) })
 }
 
-// Inside implements host.Program. The settings that it depends on cannot change.
+// Inside implements host.Program. Its settings cannot change.
 func (p *pending) Inside() []string { return p.gate.Inside() }
 
-// Begin implements host.Program. It waits for the settings. Meanwhile it builds the sandbox
-// once, so that the call that brings them does not pay for what only the first time costs.
+// Begin implements host.Program. It waits for the settings. Before that it builds the sandbox once,
+// which makes the call with the settings faster.
 func (p *pending) Begin(ctx context.Context) {
 	p.runner.Warm()
 	for _, o := range p.gate.Table.All() {

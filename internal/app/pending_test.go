@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// startPending serves a pending sandbox, as serve does.
+// startPending serves a pending sandbox like serve.
 func startPending(t *testing.T, more ...string) (call func(path, body string) (int, string), home string) {
 	t.Helper()
 	home = t.TempDir()
@@ -57,8 +57,8 @@ func startPending(t *testing.T, more ...string) (call func(path, body string) (i
 	}, home
 }
 
-// TestPendingIsInitialized: a pending sandbox does nothing, and behaves after init as if it
-// had been started with the settings: environment, hooks, sessions.
+// TestPendingIsInitialized: a pending sandbox does nothing. After init it behaves as if it had
+// started with the settings: environment, hooks, sessions.
 func TestPendingIsInitialized(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -105,7 +105,7 @@ func TestPendingIsInitialized(t *testing.T) {
 	}
 }
 
-// TestPendingAuthenticates: init requires authentication like everything else.
+// TestPendingAuthenticates: init requires authentication, like all operations.
 func TestPendingAuthenticates(t *testing.T) {
 	t.Parallel()
 	call, _ := startPending(t, "AIO_API_KEY=k")
@@ -116,7 +116,7 @@ func TestPendingAuthenticates(t *testing.T) {
 	}
 }
 
-// TestInitOfARunningSandbox: a sandbox that is not pending refuses init.
+// TestInitOfARunningSandbox: a sandbox that is not pending rejects init.
 func TestInitOfARunningSandbox(t *testing.T) {
 	t.Parallel()
 	a, err := NewAio(config.Aio{Listen: "unix:/nowhere"}, nil, "0.0.0", slog.New(slog.DiscardHandler))

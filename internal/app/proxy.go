@@ -12,11 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/relay"
 )
 
-// isRouted reports whether programs are pointed at the outbound proxy from the start.
+// isRouted reports whether programs use the outbound proxy from the start.
 func isRouted(c config.Aio) bool { return c.Egress != "" || c.ProxyServer != "" || c.ProxyMap != "" }
 
-// useOutbound points what a sandbox starts at its outbound proxy, if that is configured.
-func useOutbound(port *relay.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
+// useProxy configures programs of a sandbox to use its outbound proxy, if that is configured.
+func useProxy(port *relay.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
 	if port == nil {
 		return cfg, environ
 	}
@@ -28,13 +28,13 @@ func useOutbound(port *relay.Outlet, cfg config.Aio, environ []string) (config.A
 	if cfg.ProxyMap == "" {
 		return cfg, environ
 	}
-	// Without trust, plain HTTP still works, and programs say what is wrong with the rest.
+	// Without trust, plain HTTP still works, and programs report errors for HTTPS.
 	trusting, _ := proxy.Trust(cfg.State, environ)
 	return cfg, trusting
 }
 
-// newOutbound makes the outbound proxy. It serves the connections of the port from attach on.
-func (a *Aio) newOutbound(deny func(int) bool) *proxy.Service {
+// newProxy returns the outbound proxy. It serves the connections of the port after attach.
+func (a *Aio) newProxy(deny func(int) bool) *proxy.Service {
 	c := proxy.Config{
 		State: a.cfg.State, Runner: a.runner, Deny: deny, Log: a.log,
 		Upstream: a.cfg.ProxyServer, Exclude: a.cfg.ProxyExclude, Include: a.cfg.ProxyInclude, Map: a.cfg.ProxyMap,
@@ -52,21 +52,21 @@ func (a *Aio) newOutbound(deny func(int) bool) *proxy.Service {
 	return s
 }
 
-// attach makes the outbound proxy serve its port, and writes what programs of the sandbox need:
-// from here on, they may start.
+// attach connects the outbound proxy to its port, and writes the files that programs of the sandbox
+// need. Programs may start after it.
 func (a *Aio) attach() {
 	a.prepareFiles()
 	if a.port != nil {
-		a.port.Handle(a.outbound.ServeConn)
+		a.port.Handle(a.proxy.ServeConn)
 	}
 }
 
-// loopbackNames are the hosts that the browser reaches without the proxy.
+// loopbackNames are the hosts that bypass the browser's proxy.
 var loopbackNames = []string{"localhost", "*.localhost", "127.*", "::1"}
 
-// browserProxy points the browser at the outbound proxy, always: mappings that are added
-// later must work without a restart. Unless the proxy is configured, the browser speaks SOCKS
-// to it, so that a host that does not exist is an error of the browser and not a page.
+// browserProxy returns the outbound proxy for the browser. The browser always uses it, so that
+// mappings can be added without a restart. If no proxy is configured, it uses SOCKS, so that an
+// unknown host is an error of the browser instead of a page.
 func (a *Aio) browserProxy() browser.Proxy {
 	switch {
 	case a.port == nil:
@@ -79,8 +79,8 @@ func (a *Aio) browserProxy() browser.Proxy {
 	return browser.Proxy{Server: "socks5://" + a.port.Address(), Exclude: loopbackNames}
 }
 
-// outboundProxy selects the proxy of the server's own requests: the outbound proxy if that is
-// configured, but not for this machine. It is nil if none is.
+// outboundProxy selects the proxy of the server's own requests: the outbound proxy if it is
+// configured, except for this machine. It is nil without a proxy.
 func outboundProxy(cfg config.Aio) func(*http.Request) (*url.URL, error) {
 	if !isRouted(cfg) || cfg.Outlet == "" {
 		return nil

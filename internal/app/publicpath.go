@@ -9,7 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/web"
 )
 
-// publicPaths are addresses of the public image that lead to what is served elsewhere.
+// publicPaths are paths of the public image that redirect to other paths.
 func publicPaths(runner *proc.Runner) []op.Op {
 	return []op.Op{
 		openProgram(runner, "codex", "@openai/codex"),
@@ -21,7 +21,7 @@ func publicPaths(runner *proc.Runner) []op.Op {
 	}
 }
 
-// notebookPages are the small notebook, which needs nothing to be installed but a kernel.
+// notebookPages is the small notebook, which requires only a kernel.
 func notebookPages(disabled bool) []op.Op {
 	if disabled {
 		return nil
@@ -29,8 +29,8 @@ func notebookPages(disabled bool) []op.Op {
 	return rest.Page("notebook", "/notebook", "A notebook that runs its cells in the kernels of the code operations.", web.Files)
 }
 
-// openProgram redirects to the terminal, which offers to run the program. It inherits the variables
-// that configure it, as every program of the sandbox does.
+// openProgram redirects to the terminal, which offers to run the program. The program inherits the
+// variables that configure it.
 func openProgram(runner *proc.Runner, name, pkg string) op.Op {
 	terminal := redirectTo("terminal?command=" + name)
 	doc := "Redirects to the terminal, which offers to run " + name + "."

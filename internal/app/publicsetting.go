@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/agentconfig"
 )
 
-// planPublicSettings validates the settings of the public image that are files in a variable.
+// planPublicSettings validates settings of the public image that contain a file.
 func (a *Aio) planPublicSettings(environ []string) (err error) {
 	env := map[string]string{}
 	for _, pair := range environ {
@@ -27,16 +27,16 @@ func (a *Aio) planPublicSettings(environ []string) (err error) {
 	return err
 }
 
-// imagePorts are the ports of the public image's own parts. Its users wait for them; here one
-// server has all of those parts and answers as soon as anything does.
+// imagePorts are the ports of components of the public image, which its users wait for. Here one
+// server has all these components.
 var imagePorts = []int{8079, 8091}
 
-// foreignPorts removes the ports of the public image's own parts.
+// foreignPorts removes the ports of components of the public image.
 func foreignPorts(ports []int) []int {
 	return slices.DeleteFunc(slices.Clone(ports), func(port int) bool { return slices.Contains(imagePorts, port) })
 }
 
-// disable replaces an operation that the settings disable by a refusal.
+// disable replaces an operation that the settings disable with an error.
 func (a *Aio) disable(o op.Op) op.Op {
 	var err error
 	switch _, path := o.MethodPath(); {
@@ -64,16 +64,16 @@ func (a *Aio) disable(o op.Op) op.Op {
 	return o
 }
 
-// isOfDisplay reports whether an operation below /v1/browser/ uses the display alone.
+// isOfDisplay reports whether an operation below /v1/browser/ uses only the display.
 func isOfDisplay(name string) bool {
 	return slices.Contains([]string{"browser_screenshot", "browser_actions", "browser_config"}, name)
 }
 
 func errDisabled(what, variable string) error {
-	return op.Errorf(op.Unavailable, "the %s is disabled in this sandbox; unset %s and start it again", what, variable)
+	return op.Errorf(op.Unavailable, "the %s is disabled in this sandbox; unset %s and restart it", what, variable)
 }
 
-// browserState is the readiness of the browser.
+// browserState returns the readiness of the browser.
 func (a *Aio) browserState() (state, why string) {
 	if a.cfg.DisableBrowser {
 		return "absent", "disabled by DISABLE_BROWSER"
@@ -87,7 +87,8 @@ func (a *Aio) offered(tools []toolset.Tool) []toolset.Tool {
 		return tools
 	}
 	return slices.DeleteFunc(tools, func(t toolset.Tool) bool {
-		return t.Server == "browser" && (a.cfg.DisableMCPBrowser || !isOfDisplay(t.Op.Name) && strings.Contains(t.Op.Route, " /v1/browser/"))
+		return t.Server == "browser" && (a.cfg.DisableMCPBrowser ||
+			!isOfDisplay(t.Op.Name) && strings.Contains(t.Op.Route, " /v1/browser/"))
 	})
 }
 
@@ -117,8 +118,8 @@ func (a *Aio) openLogs() {
 	a.log = a.logOf("aio")
 }
 
-// logOf returns the log of a service: that of the server and, if log files are written, a file
-// of its own.
+// logOf returns the log of a service: that of the server and, if log files are written, a separate
+// file.
 func (a *Aio) logOf(service string) *slog.Logger {
 	if a.logs == nil {
 		return a.log
@@ -127,7 +128,7 @@ func (a *Aio) logOf(service string) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(a.stderr.Handler(), own.Handler()))
 }
 
-// outputOf returns the file for what a service's program prints, nil if none is written.
+// outputOf returns the file for the output of a service's program; nil without log files.
 func (a *Aio) outputOf(service string) io.Writer {
 	if a.logs == nil {
 		return nil

@@ -9,9 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// TestReadersHaveAList: what a caller may use whom a hub lets only read was decided for
-// each operation, and all our pages. None of it starts anything or shows what processes
-// hold.
+// TestReadersHaveAList: the operations for callers with read-only access are listed individually,
+// and include all built-in pages. None of them starts a process or shows data of processes.
 func TestReadersHaveAList(t *testing.T) {
 	want := strings.Fields(`auth_check bash_sessions display_control docs_llms docs_openapi file_download health_ready 
 		observe_status preview_absproxy preview_proxy sandbox_activity sandbox_get_context shell_get_session_stats shell_list_sessions
@@ -31,7 +30,7 @@ func TestReadersHaveAList(t *testing.T) {
 			t.Errorf("%s: got %v, want denied", o.Name, err)
 		}
 		if !op.CallOf(r.Context()).Reader {
-			t.Errorf("%s: the call does not say that its caller only reads", o.Name)
+			t.Errorf("%s: got Reader false, want true", o.Name)
 		}
 		r.Header.Del(op.AccessHeader)
 		if _, err := admit(r, o); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// isOwnAddress returns a function that recognizes the addresses of the sandbox's own server,
-// which a page that is fetched for a caller must not reach.
+// isOwnAddress returns a function that recognizes the addresses of the sandbox's server, which
+// pages that are fetched for a caller must not reach.
 func isOwnAddress(listen ...string) func(netip.AddrPort) bool {
 	var own []netip.AddrPort
 	for _, l := range listen {
@@ -28,8 +28,8 @@ func isOwnAddress(listen ...string) func(netip.AddrPort) bool {
 	}
 }
 
-// isReservedPort returns a function that recognizes the loopback ports that belong to the
-// sandbox itself and cannot be previewed: its server, the outbound proxy, and the given ones.
+// isReservedPort returns a function that recognizes loopback ports of the sandbox itself, which
+// cannot be previewed: its server, the outbound proxy, and the given ones.
 func isReservedPort(c config.Aio, more ...func() []int) func(port int) bool {
 	own := isOwnAddress(c.Listen, c.Loopback, c.Outlet)
 	return func(port int) bool {

@@ -15,15 +15,15 @@ import (
 // sessionLogNames are the folders of services that log sessions.
 var sessionLogNames = []string{"activity", "bash"}
 
-// openSessionLogs creates the folder of the logs of sessions, which are for this user only, and
-// returns it. Earlier versions kept them in the state folder: they are moved. If the folder cannot
-// be used, the logs are in the state folder.
+// openSessionLogs creates the folder of session logs, which only this user can read, and returns
+// it. It moves logs from the state folder, where earlier versions stored them. If the folder cannot
+// be used, it returns the state folder.
 func openSessionLogs(c config.Aio, log *slog.Logger) string {
 	if c.SessionLogs == c.State {
 		return c.State
 	}
-	if err := claimFolder(c.SessionLogs); err != nil {
-		log.Warn("cannot use the folder of session logs; keeping them in the state folder", "error", err)
+	if err := createFolder(c.SessionLogs); err != nil {
+		log.Warn("cannot use the folder of session logs; using the state folder", "error", err)
 		return c.State
 	}
 	for _, name := range sessionLogNames {
@@ -37,9 +37,9 @@ func openSessionLogs(c config.Aio, log *slog.Logger) string {
 	return c.SessionLogs
 }
 
-// claimFolder creates a folder that only this user can enter. It refuses one that another user has
-// put there: its parent may be open to all.
-func claimFolder(path string) error {
+// createFolder creates a folder that only this user can enter. It rejects a folder of another user,
+// because all users may be able to write to its parent.
+func createFolder(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}

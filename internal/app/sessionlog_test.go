@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestSearchOfTheHomeFindsNoSessionLog: what an agent did is recorded outside of its home, for this
-// user only, and can be read through the API.
+// TestSearchOfTheHomeFindsNoSessionLog: session logs are outside of the home, only this user can
+// read them, and the API returns them.
 func TestSearchOfTheHomeFindsNoSessionLog(t *testing.T) {
 	t.Parallel()
 	home, logs := t.TempDir(), filepath.Join(t.TempDir(), "logs")
@@ -45,11 +45,11 @@ func TestSearchOfTheHomeFindsNoSessionLog(t *testing.T) {
 	}
 	testenv.Poll(t, "the record is written", func() bool { return grep(t, logs, "needle") != "" })
 	if found := grep(t, home, "needle"); found != "" {
-		t.Errorf("a search of the home found %s, want nothing", found)
+		t.Errorf("a search of the home found %s, want no match", found)
 	}
 }
 
-// grep returns a file below a folder that has a word.
+// grep returns a file below a folder that contains a word.
 func grep(t *testing.T, dir, word string) (found string) {
 	t.Helper()
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -63,7 +63,7 @@ func grep(t *testing.T, dir, word string) (found string) {
 	return found
 }
 
-// TestSessionLogsFolder: earlier logs are moved, and what another user has put there is not used.
+// TestSessionLogsFolder: logs of earlier versions are moved, and a folder of another user is not used.
 func TestSessionLogsFolder(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)

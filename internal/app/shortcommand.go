@@ -2,8 +2,8 @@ package app
 
 import "github.com/cove-sandbox/cove/internal/surface/cli"
 
-// shortVerbs are the verbs that the aio command of the public image has and that no operation
-// is named after.
+// shortVerbs are verbs of the aio command of the public image that do not match the name of an
+// operation.
 var shortVerbs = []cli.Short{
 	{Words: "gui tap", Op: "browser_actions", Doc: "Click at a position of the display.",
 		Fixed: map[string]string{"action_type": "CLICK"}, Args: []string{"x", "y"}, Flags: []string{"button", "num_clicks"}},
@@ -12,7 +12,7 @@ var shortVerbs = []cli.Short{
 	{Words: "gui drag", Op: "browser_actions", Doc: "Drag from the pointer to a position of the display.",
 		Fixed: map[string]string{"action_type": "DRAG_TO"}, Args: []string{"x", "y"}},
 	{Words: "gui scroll", Op: "browser_actions",
-		Doc:   "Turn the mouse wheel by pixels, or by up to 10 steps. A negative number scrolls up; write it behind --.",
+		Doc:   "Turn the mouse wheel by pixels, or by up to 10 steps. A negative number scrolls up; write it after --.",
 		Fixed: map[string]string{"action_type": "SCROLL"}, Args: []string{"dy"}, Flags: []string{"dx"}},
 	{Words: "gui type", Op: "browser_actions", Doc: "Type text into the focused window.",
 		Fixed: map[string]string{"action_type": "TYPING"}, Args: []string{"text"}},

@@ -16,30 +16,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/preview"
 )
 
-// sites keep foreign pages off the origin of the API where no hub does so: services on ports,
-// VS Code and JupyterLab. Each is a site with a host name below localhost, or below a wildcard
-// entry of public_hosts. A caller at any other address gets pages without an origin, whose
-// path carries a pass. Frames get a pass, too: browsers withhold the cookies of another host.
+// sites keeps foreign pages off the origin of the API if no hub does so: services on ports, VS Code
+// and JupyterLab. Each is a site with a host name below localhost, or below a wildcard entry of
+// public_hosts. At other addresses pages have no origin, and their path contains a pass. Frames
+// get a pass too, because browsers do not send them cookies of another host.
 type sites struct {
 	guard   *auth.Guard
-	domains []string // below which every name leads to this server
+	domains []string // every name below them resolves to this server
 	tools   []string // sites that are not ports; their paths start with their names
 }
 
-// toolPaths are what the page that waits for a tool needs besides the tool's own path.
+// toolPaths are the additional paths of the page that waits for a tool.
 var toolPaths = []string{"workbench", "ui", "vendor"}
 
 const (
 	// portSuffix follows the port in the host name of a service.
 	portSuffix = "-sandbox"
 	headerPort = "X-Aio-Proxy-Port"
-	// toolAPI is where the page that waits for a tool reads its state and installs it.
+	// toolAPI is the API with which the page that waits for a tool reads its state and installs it.
 	toolAPI = "/v1/sandbox/components"
 	// devtools is the browser's own DevTools page. Its query names the host it connects to.
 	devtools = "devtools"
 )
 
-// newSites returns the sites of a server, whose guard is set when it is made.
+// newSites returns the sites of a server. The caller sets the guard.
 func (a *Aio) newSites() *sites {
 	s := &sites{domains: []string{"localhost"}}
 	for _, host := range a.cfg.PublicHosts {
@@ -66,7 +66,7 @@ func (s *sites) sources() (list []string) {
 	return list
 }
 
-// signIn makes the sign-in distinguish sites.
+// signIn configures authentication to distinguish sites.
 func (s *sites) signIn(c *auth.Config) {
 	c.Site = s.byHost
 	c.SignInURL = s.signInURL
@@ -99,14 +99,14 @@ func (s *sites) byHost(r *http.Request) string {
 	return ""
 }
 
-// hasName reports whether a request addresses a site by a name below localhost, which cannot be
-// rebound.
+// hasName reports whether a request addresses a site by a name below localhost, which DNS rebinding
+// cannot use.
 func (s *sites) hasName(r *http.Request) bool {
 	name, _ := splitPort(r.Host)
 	return s.byHost(r) != "" && strings.HasSuffix(strings.ToLower(name), ".localhost")
 }
 
-// byPath returns the site whose content an escaped path leads to; empty if it is ours.
+// byPath returns the site of an escaped path; empty for the server itself.
 func (s *sites) byPath(path string) string {
 	if port := preview.PathPort(path); port != 0 {
 		return strconv.Itoa(port)
@@ -118,10 +118,10 @@ func (s *sites) byPath(path string) string {
 	return ""
 }
 
-// visit is a request as sites see it.
+// visit is a request with its site.
 type visit struct {
 	*sites
-	site string // whose content is requested; empty if it is ours
+	site string // site of the requested content; empty for the server itself
 	path string // escaped, without a pass
 	host string // site of the host name; empty for the server itself
 	pass bool
@@ -131,15 +131,15 @@ type visitKey struct{}
 
 type sitesKey struct{}
 
-// apply makes the sites count for the requests of a server.
+// apply enables the sites for the requests of a server.
 func (s *sites) apply(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sitesKey{}, s)))
 	})
 }
 
-// findSite finds the site of a request, if sites count for it, and refuses one that leaves its
-// site. Requests through a hub have none: the hub keeps the sites of its sandboxes apart.
+// findSite finds the site of a request if sites are enabled, and rejects a request that leaves its
+// site. Requests through a hub have no site, because the hub separates the sites of its sandboxes.
 func findSite(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, ok := r.Context().Value(sitesKey{}).(*sites)
@@ -150,14 +150,18 @@ func findSite(next http.Handler) http.Handler {
 		r, v := s.visit(r)
 		id, _ := auth.FromContext(r.Context())
 		if v.pass && id.Site == "" {
-			http.Error(w, "this pass is for no site", http.StatusForbidden)
+			http.Error(w, "this pass is not valid for a site", http.StatusForbidden)
 			return
 		}
 		for _, limit := range []string{v.host, id.Site} {
-			if limit != "" && v.site != limit && !(slices.Contains(s.tools, limit) && limit != devtools && v.site == "" && isToolPath(v.path)) {
-				http.Error(w, "this address is not part of the site "+limit+"; open it from the sandbox's own page", http.StatusForbidden)
-				return
+			if limit == "" || v.site == limit {
+				continue
 			}
+			if slices.Contains(s.tools, limit) && limit != devtools && v.site == "" && isToolPath(v.path) {
+				continue
+			}
+			http.Error(w, "this URL is not part of the site "+limit+"; open it from the sandbox's own page", http.StatusForbidden)
+			return
 		}
 		ctx := context.WithValue(r.Context(), visitKey{}, v)
 		if v.host != "" {
@@ -167,8 +171,8 @@ func findSite(next http.Handler) http.Handler {
 	})
 }
 
-// visit returns the request without its pass, and which site it is for. A header that names a
-// port comes first, as it does for the preview.
+// visit returns the request without its pass, and its site. A header with a port has priority, as
+// for the preview.
 func (s *sites) visit(r *http.Request) (*http.Request, visit) {
 	id, _ := auth.FromContext(r.Context())
 	v := visit{sites: s, host: s.byHost(r), path: r.URL.EscapedPath(), pass: id.Via == auth.ViaPass}
@@ -186,7 +190,7 @@ func (s *sites) visit(r *http.Request) (*http.Request, visit) {
 	return r, v
 }
 
-// enter removes the pass from a request. Its pages are below it.
+// enter removes the pass from a request and adds it to the base URL.
 func (v *visit) enter(r *http.Request) *http.Request {
 	pass, rest := cutPass(v.path)
 	if rest == "" {
@@ -214,8 +218,8 @@ func isToolPath(path string) bool {
 	return slices.Contains(toolPaths, first) || path == toolAPI || strings.HasPrefix(path, toolAPI+"/")
 }
 
-// isolate leads a browser that opens a foreign page to where the page has an origin of its own,
-// or none. It reports whether it has replied.
+// isolate redirects a browser that opens a foreign page to a URL where the page has a separate
+// origin, or none. It reports whether it has responded.
 func isolate(w http.ResponseWriter, r *http.Request, _ *op.Op) bool {
 	v, ok := r.Context().Value(visitKey{}).(visit)
 	switch {
@@ -225,7 +229,7 @@ func isolate(w http.ResponseWriter, r *http.Request, _ *op.Op) bool {
 	case origin.LoadsCode(r):
 		http.Error(w, "content of "+v.site+" must not be loaded as code of this page", http.StatusForbidden)
 		return true
-	case v.site != "" && origin.IsVisit(r) && isPerson(r): // else no such port exists, and the reply says so
+	case v.site != "" && origin.IsVisit(r) && isPerson(r): // otherwise the port is invalid, and the response says so
 		v.redirect(w, r)
 		return true
 	}
@@ -234,8 +238,8 @@ func isolate(w http.ResponseWriter, r *http.Request, _ *op.Op) bool {
 	return false
 }
 
-// isPerson reports whether the caller can be a person in a browser. Programs, which
-// authenticate each request, are served by path.
+// isPerson reports whether the caller can be a person in a browser. Programs authenticate each
+// request and are served by path.
 func isPerson(r *http.Request) bool {
 	id, _ := auth.FromContext(r.Context())
 	return id.Via == "" || id.Via == auth.ViaOpen || id.Via == auth.ViaCookie || id.Via == auth.ViaTicket
@@ -259,7 +263,7 @@ func (v visit) redirect(w http.ResponseWriter, r *http.Request) {
 	if id, _ := auth.FromContext(ctx); id.Via != auth.ViaOpen && id.Via != "" {
 		ticket, err := v.guard.IssueFor(ctx, v.site)
 		if err != nil {
-			http.Error(w, "open "+v.site+": "+err.Error(), http.StatusTooManyRequests)
+			http.Error(w, "cannot open "+v.site+": "+err.Error(), http.StatusTooManyRequests)
 			return
 		}
 		query = strings.TrimPrefix(query+"&ticket="+ticket, "&")
@@ -267,8 +271,8 @@ func (v visit) redirect(w http.ResponseWriter, r *http.Request) {
 	origin.Redirect(w, v.at(base, domain)+v.sitePath(), query)
 }
 
-// domain returns the domain below which the sites of a caller have names. There is none for a
-// caller who reaches the server below a path: what forwards it knows no other host.
+// domain returns the domain of the sites of a caller. There is none for a caller that reaches the
+// server below a path, because the proxy in between does not forward other hosts.
 func (s *sites) domain(base *url.URL) (string, bool) {
 	if base == nil || base.Path != "" {
 		return "", false
@@ -298,7 +302,7 @@ func (v visit) at(base *url.URL, domain string) string {
 	return base.Scheme + "://" + host
 }
 
-// sitePath returns the path on the site's host. That of a service has no prefix, unless the
+// sitePath returns the path on the site's host. The path of a service has no prefix, unless the
 // service expects it.
 func (v visit) sitePath() string {
 	rest, ok := strings.CutPrefix(v.path, "/proxy/"+v.site)
@@ -311,8 +315,8 @@ func (v visit) sitePath() string {
 	return rest
 }
 
-// signInURL returns where a person without a session on a site gets one: the same page, at the
-// server's own name.
+// signInURL returns the URL where a person without a session on a site signs in: the same page at
+// the server's own name.
 func (s *sites) signInURL(r *http.Request, base *url.URL) string {
 	site := s.byHost(r)
 	domain, named := s.domain(base)

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// standalone is a sandbox that people reach without a hub.
+// standalone is a sandbox without a hub.
 type standalone struct {
 	t *testing.T
 	h http.Handler
@@ -81,7 +81,7 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 			}
 		}
 	}
-	// A name without others below it gives pages without an origin.
+	// Below a name without wildcard, pages have no origin.
 	res := open.get("http://plain.example.com/proxy/3000/a", typed...)
 	to := res.Header.Get("Location")
 	if res.StatusCode != 303 || !strings.HasPrefix(to, "/~") || !strings.HasSuffix(to, "/proxy/3000/a") {
@@ -98,19 +98,18 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 			t.Errorf("pass of port 3000 at %s: got %d, want 403", path, res.StatusCode)
 		}
 	}
-	// Programs use the path, and what they get is harmless in a browser.
+	// Programs use the path, and get responses that are harmless in a browser.
 	if res := open.get("http://localhost:8080/proxy/3000/"); res.StatusCode != 502 ||
 		!strings.Contains(strings.Join(res.Header["Content-Security-Policy"], ";"), "sandbox") {
 		t.Errorf("program: got %d %v, want the port's reply with a policy", res.StatusCode, res.Header)
 	}
 	if res := open.get("http://localhost:8080/proxy/3000/x.js", "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode",
 		"no-cors", "Sec-Fetch-Dest", "script"); res.StatusCode != 403 {
-		t.Errorf("script of a port in a page of ours: got %d, want 403", res.StatusCode)
+		t.Errorf("script of a port in a built-in page: got %d, want 403", res.StatusCode)
 	}
 }
 
-// A page that has a host for itself reaches nothing but its site.
-// A redirect leads only to sites: what stands in the place of a port is never part of a host name.
+// A redirect leads only to sites: an invalid port is never part of a host name.
 func TestOnlyPortsHaveSites(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"localhost:8080", "10.0.0.1:8080"} {
@@ -128,6 +127,7 @@ func TestOnlyPortsHaveSites(t *testing.T) {
 	}
 }
 
+// A page with a separate host reaches only its site.
 func TestASiteReachesOnlyItself(t *testing.T) {
 	t.Parallel()
 	open := newStandalone(t, "")
@@ -158,7 +158,7 @@ func TestASiteReachesOnlyItself(t *testing.T) {
 	}
 }
 
-// With credentials, a site gets a session of its own, and a frame a pass.
+// With credentials, a site gets a separate session, and a frame gets a pass.
 func TestSitesHaveSessions(t *testing.T) {
 	t.Parallel()
 	s := newStandalone(t, "secret")
@@ -197,7 +197,7 @@ func TestSitesHaveSessions(t *testing.T) {
 	}
 }
 
-// A page of another site opens pages of ours, and nothing else.
+// A page of another site can only open built-in pages.
 func TestLinksFromOtherSites(t *testing.T) {
 	t.Parallel()
 	open := newStandalone(t, "")

@@ -12,10 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/mcphub"
 	"github.com/cove-sandbox/cove/internal/guest/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// newTools makes the server of the sandbox's tools, and the list of further servers.
+// newTools returns the server of the sandbox's tools, and the list of additional servers.
 func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 	c, table := a.cfg, func() *op.Table { return a.Table }
 	album := toolcatalog.NewAlbum(filepath.Join(c.State, "screenshots"))
@@ -40,7 +41,7 @@ func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 	return handler, servers
 }
 
-// serveTools serves MCP, with the servers that were added.
+// serveTools serves MCP, including the added servers.
 func serveTools(h *mcp.Handler, servers *mcphub.Service) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		servers.Begin()
@@ -48,14 +49,14 @@ func serveTools(h *mcp.Handler, servers *mcphub.Service) http.Handler {
 	})
 }
 
-// mcpHub connects the list of servers with what speaks their protocol.
+// mcpHub connects the list of servers to the MCP handler.
 type mcpHub struct {
 	*mcp.Handler
 	cfg config.Aio
 }
 
 func (h mcpHub) Mount(name string, s mcphub.Server, start mcphub.Starter) {
-	u := mcp.Upstream{Name: name, Bare: s.NoPrefix, URL: s.URL, SSE: s.Type == "sse", Idle: h.cfg.MCPIdle}
+	u := upstream.Server{Name: name, Bare: s.NoPrefix, URL: s.URL, SSE: s.Type == "sse", Idle: h.cfg.MCPIdle}
 	if start != nil {
 		u.Start = start
 	} else {

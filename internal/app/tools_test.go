@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/toolcatalog"
 )
 
-// newToolAio returns a sandbox in folders of its own, whose operations can be called.
+// newToolAio returns a sandbox in separate folders, whose operations can be called.
 func newToolAio(t *testing.T) *Aio {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,7 @@ func newToolAio(t *testing.T) *Aio {
 	return a
 }
 
-// TestDefaultListFitsAModel: at most 30 tools, and about 5,000 tokens of 4 characters.
+// TestDefaultListFitsAModel: the default list has at most 30 tools and about 5,000 tokens of 4 characters.
 func TestDefaultListFitsAModel(t *testing.T) {
 	list := newToolAio(t).tools.List("")
 	b, err := json.Marshal(list)
@@ -46,8 +46,8 @@ func TestDefaultListFitsAModel(t *testing.T) {
 	}
 }
 
-// TestToolTextsAreForModels: no words of REST, a type everywhere, names that all makers
-// of models accept.
+// TestToolTextsAreForModels: tool texts contain no REST terms, arguments have types, and model
+// providers accept the names.
 func TestToolTextsAreForModels(t *testing.T) {
 	for _, tool := range toolset.NewSet(toolcatalog.Tools(newToolAio(t).Table.All(), nil)).Tools {
 		text, err := json.Marshal([]any{tool.Doc, tool.Title, tool.Input()})
@@ -57,7 +57,7 @@ func TestToolTextsAreForModels(t *testing.T) {
 		for _, word := range []string{"stream=true", "ETag", "multipart", "GET /", "POST /", "PUT /", "DELETE /",
 			"/v1/", "over HTTP", "HTTP header", "response header", "query parameter"} {
 			if strings.Contains(string(text), word) {
-				t.Errorf("%s: got %q in %s, want the words of tools", tool.Name, word, text)
+				t.Errorf("%s: got %q in %s, want terms of tools", tool.Name, word, text)
 			}
 		}
 		if len(tool.Name) > 64 || tool.Doc == "" || strings.Trim(tool.Name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
@@ -67,7 +67,7 @@ func TestToolTextsAreForModels(t *testing.T) {
 	}
 }
 
-// checkTypes refuses what OpenAI's strict mode, Anthropic or Gemini refuse.
+// checkTypes rejects schemas that OpenAI's strict mode, Anthropic or Gemini reject.
 func checkTypes(t *testing.T, at string, s *jsonschema.Schema) {
 	t.Helper()
 	if s.Type == "" || len(s.AnyOf)+len(s.OneOf)+len(s.AllOf) > 0 || s.Ref != "" || s.AdditionalProperties != nil ||
@@ -86,8 +86,8 @@ func checkTypes(t *testing.T, at string, s *jsonschema.Schema) {
 	}
 }
 
-// TestEveryToolChecksItsArguments: missing, wrong and unknown arguments of both families
-// are results that say what to do.
+// TestEveryToolChecksItsArguments: missing, wrong and unknown arguments of both families are
+// results that describe the solution.
 func TestEveryToolChecksItsArguments(t *testing.T) {
 	a := newToolAio(t)
 	set := toolset.NewSet(toolcatalog.Tools(a.Table.All(), nil))
@@ -118,7 +118,7 @@ func TestEveryToolChecksItsArguments(t *testing.T) {
 	}
 }
 
-// TestSynonymsOfArguments: names that models mix up mean the same.
+// TestSynonymsOfArguments: names that models confuse are synonyms.
 func TestSynonymsOfArguments(t *testing.T) {
 	a := newToolAio(t)
 	set := toolset.NewSet(toolcatalog.Tools(a.Table.All(), nil))
@@ -153,7 +153,7 @@ func TestSynonymsOfArguments(t *testing.T) {
 	}
 }
 
-// TestToolLists: which tools a client sees follows from the address.
+// TestToolLists: the query of the URL selects the tools of a client.
 func TestToolLists(t *testing.T) {
 	a := newToolAio(t)
 	names := func(query string) []string {
@@ -173,13 +173,13 @@ func TestToolLists(t *testing.T) {
 	for query, other := range map[string]string{"": "sandbox_execute_bash", "tools=all": "sandbox_file_operations",
 		"servers=file": "bash_exec", "tools=file_read": "bash_exec"} {
 		if got := names(query); slices.Contains(got, other) {
-			t.Errorf("%q: got %s, want it left out", query, other)
+			t.Errorf("%q: got %s, want it omitted", query, other)
 		}
 	}
 }
 
-// TestViewsAgree: a tool has the same result over REST and over MCP.
-func TestViewsAgree(t *testing.T) {
+// TestRESTAndMCPAgree: a tool has the same result over REST and over MCP.
+func TestRESTAndMCPAgree(t *testing.T) {
 	a := newToolAio(t)
 	_, inside := a.Handlers()
 	s := httptest.NewServer(inside)

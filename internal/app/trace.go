@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
-// newTracer returns a tracer that sends spans to the collector through the upstream proxy,
-// nil if tracing is off.
+// newTracer returns a tracer that sends spans to the collector through the upstream proxy; nil if
+// tracing is off.
 func newTracer(cfg config.Aio, version string, log *slog.Logger) *span.Tracer {
 	if cfg.OTLPEndpoint == "" {
 		return nil
@@ -37,7 +37,7 @@ func (a *Aio) front(next http.Handler) http.Handler {
 	})
 }
 
-// outcome returns status and attributes of the span of a call.
+// outcome returns the status and attributes of a call's span.
 func outcome(ctx context.Context, err error) (span.Status, []slog.Attr) {
 	status := span.OK
 	if err != nil {

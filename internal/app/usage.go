@@ -1,6 +1,6 @@
 package app
 
-// publishUsage adds the figures of the observation to the metrics.
+// publishUsage adds the values of the observation to the metrics.
 func (a *Aio) publishUsage() {
 	one := func(read func() float64) func() map[string]float64 {
 		return func() map[string]float64 { return map[string]float64{"": read()} }

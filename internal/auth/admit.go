@@ -13,11 +13,11 @@ import (
 type admission struct {
 	request  *http.Request
 	cookie   *http.Cookie // to set, or nil
-	redirect string       // to reply with instead, or empty
-	session  session      // behind the request; without an end there is none
+	redirect string       // URL of a redirect that replaces the response, or empty
+	session  session      // of the request; without an end there is none
 }
 
-// serve passes the request on. What it starts, such as a WebSocket, ends with its session.
+// serve forwards the request to next. WebSockets and streams end with the session.
 func (g *Guard) serve(w http.ResponseWriter, a admission, next http.Handler) {
 	if a.cookie != nil {
 		http.SetCookie(w, a.cookie)
@@ -35,11 +35,11 @@ func (g *Guard) serve(w http.ResponseWriter, a admission, next http.Handler) {
 	origin.Redirect(w, a.redirect, "")
 }
 
-// admit looks for a credential and removes all of ours from the request: a handler can
-// forward it to a service that must not learn them.
+// admit finds a credential and removes all our credentials from the request. A handler can
+// forward the request to a service that must not learn them.
 func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	base := Base(r, g.c.Trusted)
-	name := g.cookieName(base)
+	name := g.cookies.nameFor(base)
 	if token, ok := g.linkToken(r); ok {
 		return g.followLink(token, name, base)
 	}
@@ -49,13 +49,13 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	out := originForm(r)
 	adoptOriginal(out)
 	tickets := takeTickets(out)
-	key := g.takeKey(out)
+	key := g.keys.takeKey(out)
 	links, sessions := takeSessions(out.Header, name)
 
 	f := found{Identity: Identity{Via: ViaOpen, Operator: true}}
 	var cookie *http.Cookie
 	if g.open {
-		// Use up the ticket here too, so that a URL with a ticket behaves the same way.
+		// Consume the ticket here too, so that a URL with a ticket behaves the same way.
 		if len(tickets) == 1 {
 			g.tickets.use(tickets[0])
 		}
@@ -73,22 +73,22 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 					"it must come from a page of this server, with Sec-Fetch-Site: same-origin or this server's " +
 					"Origin. Programs send Authorization or X-API-Key instead"}
 		}
-		g.removeSecrets(out.Header)
-		g.removeSecretParameters(out)
-		if f.ticket || key.query && navigation(r) {
+		g.keys.removeSecrets(out.Header)
+		g.keys.removeSecretParameters(out)
+		if f.ticket || key.query && origin.IsNavigation(r) {
 			f.session = f.startedAt(g.c.Now())
-			cookie = g.newCookie(name, base, f.Identity, f.session)
+			cookie = g.cookies.make(name, base, f.Identity, f.session)
 		}
 	}
 	a := admission{request: out.WithContext(NewContext(r.Context(), f.Identity)), cookie: cookie, session: f.session}
-	if (len(tickets) > 0 || key.query) && navigation(r) {
+	if (len(tickets) > 0 || key.query) && origin.IsNavigation(r) {
 		a.redirect = sameURL(out.URL)
 	}
 	return a, nil
 }
 
-// admitVisit admits a request with a credential for what it addresses. Its other credentials
-// do not count.
+// admitVisit admits a request with a credential for its target. Its other credentials are
+// ignored.
 func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *refusal) {
 	if !ok {
 		return admission{}, g.unauthorized("invalid or expired access token or signature")
@@ -96,8 +96,8 @@ func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *r
 	out := originForm(r)
 	takeTickets(out)
 	takeSessions(out.Header, "")
-	g.removeSecrets(out.Header)
-	g.removeSecretParameters(out)
+	g.keys.removeSecrets(out.Header)
+	g.keys.removeSecretParameters(out)
 	for _, name := range g.c.VisitHeaders {
 		out.Header.Del(name)
 	}
@@ -105,7 +105,7 @@ func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *r
 	return admission{request: out.WithContext(NewContext(r.Context(), id))}, nil
 }
 
-// sent holds the credentials of a request that are not headers of their own.
+// sent holds the credentials of a request that are not separate headers.
 type sent struct {
 	site                     string // that the request addresses
 	key                      sandboxKey
@@ -114,8 +114,8 @@ type sent struct {
 
 type found struct {
 	Identity
-	session session // without an end, the request has its own credential
-	ticket  bool    // a ticket was used; its session starts
+	session session // without an end, the request itself has a credential
+	ticket  bool    // a ticket was used, so its session starts
 }
 
 // startedAt returns the session that starts now.
@@ -126,8 +126,8 @@ func (f found) startedAt(now time.Time) session {
 	return f.session.begun()
 }
 
-// identify tries every credential: a header of ours must be removed even if another
-// credential was valid. Other headers stay, as they may be meant for a preview.
+// identify tries every credential, because our headers must be removed even if another
+// credential was valid. Other headers remain, because they may be for a preview.
 func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
 	if len(h["Authorization"]) > 1 || len(h["X-Api-Key"]) > 1 {
 		return found{}, g.unauthorized("send Authorization and X-API-Key at most once each")
@@ -140,17 +140,17 @@ func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
 	if s.key.valid {
 		all = append(all, found{Identity: Identity{Via: ViaAPIKey, Operator: true}})
 	}
-	if id, problem := g.bearer(h.Get("Authorization")); problem == "" {
+	if id, problem := g.keys.bearer(h.Get("Authorization")); problem == "" {
 		all = append(all, found{Identity: id})
 		h.Del("Authorization")
 	} else if problem != noBearer {
 		why = problem
 	}
 	if key := h.Get("X-Api-Key"); key != "" {
-		if equalsSecret(g.apiKey, key) {
+		if equalsSecret(g.keys.apiKey, key) {
 			all = append(all, found{Identity: Identity{Via: ViaAPIKey, Operator: true}})
 			h.Del("X-Api-Key")
-		} else if id, ok := g.identifyKey(key); ok {
+		} else if id, ok := g.keys.identifyKey(key); ok {
 			all = append(all, found{Identity: id})
 			h.Del("X-Api-Key")
 		} else {
@@ -183,8 +183,8 @@ func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
 // noTicket means that no ticket was sent.
 const noTicket = "no ticket"
 
-// useTicket uses up the ticket of a request. The session that starts with it is limited to
-// the site that the request addresses.
+// useTicket consumes the ticket of a request. The session that starts with it is limited to
+// the site of the request.
 func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	switch len(s.tickets) {
 	case 0:
@@ -199,7 +199,7 @@ func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	}
 	if ok {
 		t.owner.Site = s.site
-		t.owner, ok = g.recall(t.owner, ViaTicket)
+		t.owner, ok = g.keys.recall(t.owner, ViaTicket)
 	}
 	if !ok {
 		return found{}, "the ticket has been used or has expired; create a new one"
@@ -207,9 +207,9 @@ func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	return found{Identity: t.owner, session: t.session}, ""
 }
 
-// findSession finds the session of a request. Links come first: a browser sends their
-// cookies only where they are valid. A page on a neighboring host name can add cookies to
-// ours; it must not make its visitor act for somebody else.
+// findSession finds the session of a request. Links have priority, because a browser sends
+// their cookies only where they are valid. A page on a neighboring host name can add cookies
+// to ours. It must not make its visitor act as another user.
 func (g *Guard) findSession(s sent) (_ found, ok, ambiguous bool) {
 	for _, value := range s.links {
 		if f, ok := g.readSession(value, s.site); ok {
@@ -231,22 +231,22 @@ func (g *Guard) findSession(s sent) (_ found, ok, ambiguous bool) {
 }
 
 func (g *Guard) readSession(value, site string) (found, bool) {
-	owner, s, ok := g.openSession(value)
+	owner, s, ok := g.cookies.open(value)
 	if !ok || owner.Site != site || g.started.isOver(s.id) {
 		return found{}, false
 	}
-	owner, ok = g.recall(owner, ViaCookie)
+	owner, ok = g.keys.recall(owner, ViaCookie)
 	return found{Identity: owner, session: s}, ok
 }
 
-// public reports whether the request is public. It compares the raw request target: a path
-// that was escaped, or that is followed by anything, is not public.
+// public reports whether the request is public. It compares the raw request target: an escaped
+// path, or a path with a suffix, is not public.
 func (g *Guard) public(r *http.Request) bool {
 	return r.RequestURI != "" && r.RequestURI == r.URL.Path && r.URL.RawPath == "" && g.c.Public(r.Method, r.RequestURI)
 }
 
 // stripped rebuilds a public request from its method and path alone. Host and headers also
-// affect routing (previews), so nothing else that an unknown caller sent may remain.
+// affect routing (previews), so nothing else of an unknown caller may remain.
 func stripped(r *http.Request) *http.Request {
 	out := &http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path}, RequestURI: r.URL.Path,
@@ -268,13 +268,6 @@ func originForm(r *http.Request) *http.Request {
 		out.RequestURI = out.URL.RequestURI()
 	}
 	return out
-}
-
-// navigation reports whether a browser requests a page.
-func navigation(r *http.Request) bool {
-	mode := r.Header.Get("Sec-Fetch-Mode")
-	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
-		r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
 // sameURL returns a relative reference to u. It is correct below any prefix, and cannot lead

@@ -1,32 +1,27 @@
 // Package auth authenticates the requests of a server, before any routing, for every
-// method, path and host alike.
+// method, path and host.
 //
 // It owns the credentials (RS256 bearer tokens, a shared token, an API key, keys that a
 // hook identifies, one-time tickets and the session cookie that replaces a ticket), the
 // rejection of requests from foreign web pages (other origins, DNS rebinding), and the
-// rules by which forwarded headers shape URLs. It removes the credentials it has checked
-// from the request, so that nothing behind it can leak them. It rejects when in doubt: an
-// unconfigured Guard admits nobody.
+// use of forwarded headers in URLs. It removes verified credentials from the request, so
+// that no handler can leak them. It rejects by default: an unconfigured Guard admits no
+// request.
 package auth
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
-
-	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
-// Config says who is admitted. The zero value admits nobody.
+// Config configures which requests are admitted. The zero value admits none.
 type Config struct {
 	JWTPublicKey *rsa.PublicKey // verifies RS256 bearer tokens
 	Issuer       string         // iss claim that bearer tokens must have; empty: any
@@ -43,7 +38,7 @@ type Config struct {
 	Identify func(secret string) (Identity, bool)
 	// Recall returns the current owner of a KeyID. It is called for every ticket and
 	// cookie whose owner authenticated with such a key, so that they expire with the
-	// key; without it they are not accepted.
+	// key. Without Recall they are not accepted.
 	Recall func(keyID string) (Identity, bool)
 
 	// Link exchanges the token of a link for a session. It is called for a GET of LinkPath
@@ -51,20 +46,20 @@ type Config struct {
 	Link     func(token string) (Link, bool)
 	LinkPath string
 
-	// Site returns the site that a request addresses by its host name: content that is not
-	// trusted, on an origin of its own. Empty means the server itself. A session that starts
-	// on a site is valid there only, and no other session is.
+	// Site returns the site that a request addresses by its host name: untrusted content on
+	// a separate origin. Empty means the server itself. A site accepts only sessions that
+	// started on it, and they are valid only there.
 	Site func(*http.Request) string
-	// SignInURL returns where a browser without a session is sent from a site, which it
-	// reaches at base. Empty means nowhere.
+	// SignInURL returns the URL to which a site redirects a browser without a session. base
+	// is the URL of the site. Empty means no redirect.
 	SignInURL func(r *http.Request, base *url.URL) string
 	// FindPass returns the pass in an escaped path, empty if there is none.
 	FindPass func(path string) string
 
-	// Visit identifies the sender of a request by a credential that is valid for what the
-	// request addresses, and nowhere else. known is false if the request has none, so that
-	// others count; then ok and id mean nothing. It must compare in constant time. It is also
-	// called where no credential is configured.
+	// Visit identifies the sender of a request by a credential that is valid only for the
+	// target of the request. known is false if the request has none; then other credentials
+	// are tried, and ok and id are ignored. It must compare in constant time. It is also
+	// called if no credential is configured.
 	Visit func(*http.Request) (id Identity, known, ok bool)
 	// VisitHeaders are the headers with such credentials. They are removed.
 	VisitHeaders []string
@@ -72,27 +67,27 @@ type Config struct {
 	// TicketTTL is the lifetime of a ticket; 30 s if zero.
 	TicketTTL time.Duration
 	// CookieName is the name of the session cookie. If it is empty, the name is derived
-	// from the host, port and prefix that the caller uses: cookies ignore ports, and two
-	// sandboxes on one host would log each other out.
+	// from the host, port and prefix that the caller uses. Cookies ignore ports, so two
+	// sandboxes on one host would end each other's sessions.
 	CookieName string
 
 	// Public reports whether a request needs no credentials. It is called only for a
-	// target that equals its own path byte for byte. A request admitted by it is stripped
-	// of everything else that the caller sent, so that no router can misdirect it.
+	// target that equals its own path byte for byte. Everything else that the caller sent
+	// is removed from an admitted request, so that no router can misdirect it.
 	Public func(method, path string) bool
 
-	// Open admits everybody as long as no credential is configured. Then only requests
-	// for names of this machine and PublicHosts are served.
+	// Open admits all callers if no credential is configured. Then only requests for names
+	// of this machine and PublicHosts are served.
 	Open bool
 	// Users, with Open, are the IDs of the local users that are admitted over TCP. Nil means
-	// everybody. Connections must have been announced with ConnContext.
+	// all users. Connections must be announced with ConnContext.
 	Users []int
-	// Insecure, with Open, also serves requests for bare IP addresses, which cannot be
-	// rebound.
+	// Insecure, with Open, also serves requests for IP addresses, which DNS rebinding cannot
+	// use.
 	Insecure bool
 
 	AllowedOrigins []string       // other origins whose pages may call, such as "https://app.example.com"
-	PublicHosts    []string       // further names of this server; "*.example.com" matches all subdomains
+	PublicHosts    []string       // additional names of this server; "*.example.com" matches all subdomains
 	Trusted        []netip.Prefix // proxies whose X-Forwarded-* headers are used
 
 	// Variables are the names of the variables that configure credentials, for errors.
@@ -131,20 +126,20 @@ const (
 
 // Identity is the sender of a request.
 type Identity struct {
-	Subject string // the sub claim of the token, or the tenant of the key; for tickets and cookies, of the issuer of the ticket
+	Subject string // sub claim of the token, or tenant of the key; for tickets and cookies, of the ticket's issuer
 	Role    string // role of the key; empty without a key
 	KeyID   string // ID of the key; empty without a key
 	Via     string
-	Site    string // the only site that the session is valid for; empty: the server itself
-	// Operator is set if the sender used the server's own secret, or if the server has none.
+	Site    string // the only site where the session is valid; empty: the server itself
+	// Operator is set if the sender used a secret of the server, or if the server has none.
 	Operator bool
 }
 
 // Link is the target of a link.
 type Link struct {
 	Identity Identity
-	// The caller is redirected to Path, below the prefix. The session is valid below
-	// Scope, so that it does not replace the browser's session for the rest.
+	// The caller is redirected to Path, below the prefix. The session is valid only below
+	// Scope, so that it does not replace another session of the browser.
 	Path, Scope string
 	Expires     time.Time
 }
@@ -167,15 +162,12 @@ func FromContext(ctx context.Context) (Identity, bool) {
 type Guard struct {
 	c       Config
 	open    bool
-	token   *[sha256.Size]byte // nil if not configured
-	apiKey  *[sha256.Size]byte
-	keys    []*[sha256.Size]byte // of SandboxKeys
-	jwt     *jwt.Parser
+	keys    *keyring
+	cookies *cookies
+	origins *origins
 	tickets *ticketStore
 	passes  *passStore
-	session [32]byte // key that signs cookies; new at every start
 	started sessions
-	origins map[string]bool
 }
 
 // New returns a Guard. It starts nothing.
@@ -204,24 +196,15 @@ func New(c Config) *Guard {
 	if c.FindPass == nil {
 		c.FindPass = func(string) string { return "" }
 	}
-	g := &Guard{
+	return &Guard{
 		c:       c,
 		open:    c.Open && !c.HasCredentials(),
-		token:   digest(c.Token),
-		apiKey:  digest(c.APIKey),
-		jwt:     newParser(c),
+		keys:    newKeyring(c),
+		cookies: newCookies(c.CookieName, c.Now),
+		origins: newOrigins(c),
 		tickets: newTicketStore(c.Now),
 		passes:  newPassStore(),
-		origins: make(map[string]bool, len(c.AllowedOrigins)),
 	}
-	for _, key := range c.SandboxKeys {
-		g.keys = append(g.keys, digest(key))
-	}
-	for _, o := range c.AllowedOrigins {
-		g.origins[strings.ToLower(strings.TrimSuffix(o, "/"))] = true
-	}
-	_, _ = rand.Read(g.session[:]) // never fails
-	return g
 }
 
 // Wrap returns a handler that passes admitted requests to next.
@@ -231,14 +214,14 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if passed {
 			allowOpaque(w, r)
 		} else {
-			g.allowOrigin(w, r)
+			g.origins.allowOrigin(w, r)
 		}
 		no := g.forbidden(r, passed)
 		if passed && no == nil && g.isCopied(r, p) {
 			origin.Redirect(w, Base(r, g.c.Trusted).Path+withoutPass(r.URL.EscapedPath()), r.URL.RawQuery)
 			return
 		}
-		if no == nil && (g.preflight(w, r, passed) || !passed && g.serveSession(w, r)) {
+		if no == nil && (g.origins.preflight(w, r, passed) || !passed && g.serveSession(w, r)) {
 			return
 		}
 		var a admission
@@ -260,8 +243,8 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// Issue issues a one-time ticket for the identity in ctx. What starts with the ticket ends
-// with the session of whoever asked for it.
+// Issue issues a one-time ticket for the identity in ctx. A session that starts with the
+// ticket ends with the session in ctx.
 func (g *Guard) Issue(ctx context.Context) (ticket string, expiresIn time.Duration, err error) {
 	id, _ := FromContext(ctx)
 	return g.issue(ctx, id)

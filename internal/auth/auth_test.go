@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCredentialsLetIn(t *testing.T) {
+func TestValidCredentialsAreAdmitted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
 	now := time.Now()
@@ -35,9 +35,9 @@ func TestCredentialsLetIn(t *testing.T) {
 		"scheme in lower case":   {"authorization: bearer  " + theToken, Identity{Via: ViaToken, Operator: true}},
 		"API key":                {"X-API-Key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
 		"API key, lower case":    {"x-api-key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
-		"cookie":                 {"Cookie: " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
-		"cookie among others":    {"Cookie: a=b; " + s.login() + "; c=d", Identity{Subject: "alice", Via: ViaCookie}},
-		"good after a bad cookie": {"Cookie: " + strings.Split(s.login(), "=")[0] + "=old; " + s.login(),
+		"cookie":                 {"Cookie: " + s.openSession(), Identity{Subject: "alice", Via: ViaCookie}},
+		"cookie among others":    {"Cookie: a=b; " + s.openSession() + "; c=d", Identity{Subject: "alice", Via: ViaCookie}},
+		"good after a bad cookie": {"Cookie: " + strings.Split(s.openSession(), "=")[0] + "=old; " + s.openSession(),
 			Identity{Subject: "alice", Via: ViaCookie}},
 	}
 	for name, tt := range tests {
@@ -52,7 +52,7 @@ func TestCredentialsLetIn(t *testing.T) {
 	}
 }
 
-func TestOpenHasNoEffectBesideCredentials(t *testing.T) {
+func TestOpenHasNoEffectWithCredentials(t *testing.T) {
 	t.Parallel()
 	c := closed()
 	c.Open, c.Insecure = true, true
@@ -61,11 +61,11 @@ func TestOpenHasNoEffectBesideCredentials(t *testing.T) {
 	}
 }
 
-// What runs behind the guard may be anybody's program.
-func TestCredentialsAreTakenOut(t *testing.T) {
+// Programs behind the guard are not trusted.
+func TestCredentialsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
-	cookie := s.login()
+	cookie := s.openSession()
 	ticket := s.ticket()
 	r := s.send("GET /proxy/3000/?a=%20&ticket="+ticket+"&b", "Authorization: Bearer "+theToken, "X-API-Key: "+theKey,
 		"Cookie: theirs=1; "+cookie+"; "+CookiePrefix+"ffffffffffff=other.sandbox", "Cookie: more=2")
@@ -85,16 +85,16 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 		}
 	}
 
-	// Credentials that are not ours belong to the service behind.
+	// Other credentials belong to the service behind the guard.
 	got = s.send("GET /proxy/3000/?ticket=jira-1", "Authorization: Bearer theirs", "X-API-Key: theirs", "Cookie: "+cookie).seen(t)
 	if got.Header.Get("Authorization") != "Bearer theirs" || got.Header.Get("X-Api-Key") != "theirs" || got.Query != "ticket=jira-1" {
-		t.Errorf("got %+v, want what is not ours unchanged", got)
+		t.Errorf("got %+v, want other credentials unchanged", got)
 	}
 	got = s.send("GET http://user:pass@localhost/x?y", "X-API-Key: "+theKey).seen(t)
 	if got.URI != "/x?y" || got.Path != "/x" {
 		t.Errorf("absolute target: got %+v, want /x?y", got)
 	}
-	// A public request loses them too.
+	// They are also removed from a public request.
 	if got = s.send("GET /healthz", "Authorization: Bearer "+theToken).seen(t); got.Header.Get("Authorization") != "" {
 		t.Errorf("public: got %+v, want no credentials", got)
 	}
@@ -121,12 +121,12 @@ func TestTicketOpensAPage(t *testing.T) {
 	if r := s.send("GET /vnc/index.html?ticket="+ticket, asPage); r.status != 401 || !strings.Contains(r.body, "has been used") {
 		t.Errorf("second use: got status %d %s, want 401", r.status, r.body)
 	}
-	// Reloading the address with the spent ticket works as long as the session does.
+	// Reloading the URL with the used ticket works until the session ends.
 	cookie, _, _ := strings.Cut(set, ";")
 	if r := s.send("GET /x/?ticket="+ticket, asPage, "Cookie: "+cookie); r.status != 303 || r.header.Get("Location") != "./" {
 		t.Errorf("reload: got status %d and headers %v, want a redirect to ./", r.status, r.header)
 	}
-	// Requests that are not for a page are served at once.
+	// Requests that are not for a page are served without a redirect.
 	if r := s.send("GET /v1/file/download?ticket=" + s.ticket()); r.status != 200 || r.header.Get("Set-Cookie") == "" {
 		t.Errorf("download: got status %d and headers %v, want 200 and a cookie", r.status, r.header)
 	}
@@ -179,7 +179,7 @@ func TestTicketExpires(t *testing.T) {
 	}
 }
 
-func TestTicketsAreSpentOnce(t *testing.T) {
+func TestTicketsAreUsedOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
 	for range 5 {
@@ -212,7 +212,7 @@ func TestTicketStoreIsBounded(t *testing.T) {
 	var c clock
 	g := New(Config{Token: theToken, Now: c.now})
 	ctx := context.Background()
-	for range 3 * maxTickets { // used ones leave nothing behind
+	for range 3 * maxTickets { // used tickets are removed
 		ticket, _, err := g.Issue(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -239,11 +239,11 @@ func TestTicketStoreIsBounded(t *testing.T) {
 func TestCookieForgeries(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
-	cookie := s.login()
+	cookie := s.openSession()
 	name, value, _ := strings.Cut(cookie, "=")
 	payload, signature, _ := strings.Cut(value, ".")
 	elsewhere := serve(t, closed())
-	later := New(closed()).seal(Identity{Subject: "alice"}, session{end: time.Now().Add(time.Hour)})
+	later := New(closed()).cookies.seal(Identity{Subject: "alice"}, session{end: time.Now().Add(time.Hour)})
 	flipped := []byte(payload)
 	flipped[3] ^= 1
 	forgeries := map[string]string{
@@ -255,7 +255,7 @@ func TestCookieForgeries(t *testing.T) {
 		"signature repeated":  value + "." + signature,
 		"padding":             value + "=",
 		"of another start":    later,
-		"of another server":   strings.SplitN(elsewhere.login(), "=", 2)[1],
+		"of another server":   strings.SplitN(elsewhere.openSession(), "=", 2)[1],
 		"quoted":              `"` + value + `"`,
 		"long":                strings.Repeat("A", 5000) + "." + signature,
 		"only a dot":          ".",
@@ -281,8 +281,8 @@ func TestCookieForgeries(t *testing.T) {
 func TestCookieIsScopedToTheSandbox(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
-	first := s.login("Host: localhost:8080")
-	second := s.login("Host: localhost:8081")
+	first := s.openSession("Host: localhost:8080")
+	second := s.openSession("Host: localhost:8081")
 	if strings.Split(first, "=")[0] == strings.Split(second, "=")[0] {
 		t.Errorf("two sandboxes on one host: got the cookies %s and %s, want different names", first, second)
 	}
@@ -293,12 +293,12 @@ func TestCookieIsScopedToTheSandbox(t *testing.T) {
 	}
 	c := closed()
 	c.CookieName = "mine"
-	if got := serve(t, c).login(); !strings.HasPrefix(got, "mine=") {
+	if got := serve(t, c).openSession(); !strings.HasPrefix(got, "mine=") {
 		t.Errorf("configured name: got cookie %s, want mine", got)
 	}
 }
 
-// A browser's way from a link with a ticket to the page and its requests.
+// A browser opens a link with a ticket, and then the page and its requests.
 func TestBrowserSession(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
@@ -407,7 +407,7 @@ func TestAllowedOrigins(t *testing.T) {
 	if r.status == 204 && r.header.Get("Access-Control-Allow-Headers") != "" {
 		t.Errorf("invalid header names: got headers %v, want no echo", r.header)
 	}
-	// A page must be able to read why it was rejected.
+	// A page must be able to read the reason of a rejection.
 	if r = s.send("GET /v1/x", "Origin: https://app.example"); r.status != 401 ||
 		r.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
 		t.Errorf("rejection: got status %d and headers %v, want 401 and CORS", r.status, r.header)
@@ -420,7 +420,7 @@ func TestAllowedOrigins(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhatToDo(t *testing.T) {
+func TestRejectionsNameASolution(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
 	r := s.send("GET /v1/x?token=abc")
@@ -435,7 +435,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	page := s.send(`GET /"><script>alert(1)</script>`, asPage, `X-Forwarded-Host: <script>`,
 		"X-Forwarded-Prefix: /<b>", "Authorization: Bearer <script>")
 	if page.status != 401 && page.status != 400 || strings.Contains(page.body, "<script") || strings.Contains(page.body, "<b>") {
-		t.Errorf("got status %d %s, want nothing of what was sent", page.status, page.body)
+		t.Errorf("got status %d %s, want no text of the request", page.status, page.body)
 	}
 	if page := s.send("GET /", asPage, "X-Forwarded-Prefix: /sandbox/a",
 		"Host: hub.example:10000"); !strings.Contains(page.body, "http://hub.example:10000/sandbox/a/tickets") {

@@ -33,8 +33,8 @@ func Base(r *http.Request, trusted []netip.Prefix) *url.URL {
 	return u
 }
 
-// forwarded returns the first element of a header: in a chain of proxies, what the outermost
-// one saw.
+// forwarded returns the first element of a header: the value of the outermost proxy in a
+// chain.
 func forwarded(r *http.Request, name string) string {
 	first, _, _ := strings.Cut(r.Header.Get(name), ",")
 	return strings.TrimSpace(first)

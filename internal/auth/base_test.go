@@ -44,7 +44,7 @@ func TestBase(t *testing.T) {
 		{name: "from mapped loopback", remote: "[::ffff:127.0.0.1]:1", host: "x", headers: forward, want: forwarded},
 		{name: "from a trusted proxy", remote: "10.1.2.3:1", host: "x", headers: forward, want: forwarded},
 		{name: "from a unix socket", remote: "@", host: "x", unix: true, headers: forward, want: forwarded},
-		{name: "from a stranger", remote: "10.2.0.1:1", host: "x", headers: forward, want: "http://x"},
+		{name: "from an untrusted address", remote: "10.2.0.1:1", host: "x", headers: forward, want: "http://x"},
 		{name: "remote unknown", remote: "", host: "x", headers: forward, want: "http://x"},
 		{name: "remote @ over TCP", remote: "@", host: "x", headers: forward, want: "http://x"},
 		{name: "several proxies", remote: "127.0.0.1:1", host: "x",
@@ -77,7 +77,7 @@ func TestBase(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	// The server's own address stands in for a host that cannot be used.
+	// The server's own address replaces an invalid host.
 	r := request("127.0.0.1:1", "a b", false)
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv6loopback, Port: 8080}))
 	if got := Base(r, nil).String(); got != "http://[::1]:8080" {
@@ -94,7 +94,7 @@ func request(remote, host string, unix bool) *http.Request {
 	return r.WithContext(ctx)
 }
 
-func TestUnixSocketIsTrustedOverTheWire(t *testing.T) {
+func TestUnixSocketIsATrustedProxy(t *testing.T) {
 	t.Parallel()
 	s := serveUnix(t, closed())
 	r := s.send("GET /?ticket="+s.ticket(), "X-Forwarded-Prefix: /sandbox/a")
@@ -109,8 +109,8 @@ func TestUnixSocketIsTrustedOverTheWire(t *testing.T) {
 func TestCheckListen(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		listen string
-		alone  bool // only this machine can reach it
+		listen  string
+		private bool // only this machine can reach it
 	}{
 		{"127.0.0.1:8080", true}, {"127.0.0.9:0", true}, {"[::1]:8080", true}, {"localhost:8080", true},
 		{"Localhost:1", true}, {"unix:/run/s", true}, {"[::ffff:127.0.0.1]:1", true},
@@ -119,8 +119,8 @@ func TestCheckListen(t *testing.T) {
 	}
 	for _, tt := range tests {
 		err := CheckListen(tt.listen, Config{}, false)
-		if (err == nil) != tt.alone {
-			t.Errorf("%q: got error %v, want none: %v", tt.listen, err, tt.alone)
+		if (err == nil) != tt.private {
+			t.Errorf("%q: got error %v, want none: %v", tt.listen, err, tt.private)
 		}
 		if err != nil {
 			for _, name := range []string{"JWT_PUBLIC_KEY", "AUTH_TOKEN", "AIO_API_KEY", "--insecure"} {
@@ -163,27 +163,27 @@ func FuzzBase(f *testing.F) {
 	})
 }
 
-// Nothing that was not signed by this guard may pass, whatever its form.
+// Only credentials that this guard signed are accepted.
 func FuzzCredentials(f *testing.F) {
 	g := New(Config{JWTPublicKey: &signer().PublicKey, Token: theToken, APIKey: theKey})
 	other := New(Config{Token: theToken})
-	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"},
+	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.cookies.seal(Identity{Subject: "alice"},
 		session{end: time.Now().Add(time.Hour)}), "ticket=tkt_x&a", "k")
 	f.Add("bearer eyJhbGciOiJub25lIn0.e30.", "=;=;", "%74icket=%", "")
 	f.Add("Bearer a.b.c", "x", "&&ticket", "")
 	name := CookiePrefix + "x"
 	f.Fuzz(func(t *testing.T, authorization, cookie, query, key string) {
-		if _, problem := g.bearer(authorization); problem == "" && !strings.HasSuffix(authorization, theToken) {
-			if subject, _ := g.verify(authorization[strings.LastIndexByte(authorization, ' ')+1:]); subject != "alice" {
+		if _, problem := g.keys.bearer(authorization); problem == "" && !strings.HasSuffix(authorization, theToken) {
+			if subject, _ := g.keys.verify(authorization[strings.LastIndexByte(authorization, ' ')+1:]); subject != "alice" {
 				t.Fatalf("%q: got accepted, want rejected", authorization)
 			}
 		}
-		if equalsSecret(g.apiKey, key) != (key == theKey) {
+		if equalsSecret(g.keys.apiKey, key) != (key == theKey) {
 			t.Fatalf("key %q: got the opposite, want equal: %v", key, key == theKey)
 		}
 		h := http.Header{"Cookie": {cookie}}
 		for _, s := range allSessions(h, name) {
-			if _, _, ok := g.openSession(s); ok {
+			if _, _, ok := g.cookies.open(s); ok {
 				t.Fatalf("cookie %q: got accepted, want rejected", s)
 			}
 		}

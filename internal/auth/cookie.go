@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -13,7 +14,7 @@ import (
 )
 
 // CookiePrefix is the prefix of the names of session cookies. No server behind a proxy may
-// see or set one.
+// receive or set one.
 const CookiePrefix = "cove_session_"
 
 const (
@@ -23,32 +24,45 @@ const (
 	operatorFlag = 0x80
 )
 
-// cookieName differs for each base URL: a browser sends the cookies of localhost:8080 to
+// cookies makes and reads session cookies.
+type cookies struct {
+	key  [32]byte // signs cookies and passes; new at every start
+	name string   // empty: derived from the URL
+	now  func() time.Time
+}
+
+func newCookies(name string, now func() time.Time) *cookies {
+	c := &cookies{name: name, now: now}
+	_, _ = rand.Read(c.key[:]) // never fails
+	return c
+}
+
+// nameFor returns a name that differs for each base URL: a browser sends the cookies of localhost:8080 to
 // localhost:8081 as well.
-func (g *Guard) cookieName(base *url.URL) string {
-	if g.c.CookieName != "" {
-		return g.c.CookieName
+func (c *cookies) nameFor(base *url.URL) string {
+	if c.name != "" {
+		return c.name
 	}
 	sum := sha256.Sum256([]byte(base.Host + "\n" + base.Path))
 	return CookiePrefix + hex.EncodeToString(sum[:6])
 }
 
-// newCookie returns the cookie of a session. SameSite is Lax because with Strict a page that was
-// opened by a link on another site would look signed out.
-func (g *Guard) newCookie(name string, base *url.URL, owner Identity, s session) *http.Cookie {
+// make returns the cookie of a session. SameSite is Lax: with Strict, a page that is opened by
+// a link on another site would appear signed out.
+func (c *cookies) make(name string, base *url.URL, owner Identity, s session) *http.Cookie {
 	path := base.Path
 	if path == "" {
 		path = "/"
 	}
 	return &http.Cookie{
-		Name: name, Value: g.seal(owner, s), Path: path, MaxAge: int(s.end.Sub(g.c.Now()).Round(time.Second) / time.Second),
+		Name: name, Value: c.seal(owner, s), Path: path, MaxAge: int(s.end.Sub(c.now()).Round(time.Second) / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: base.Scheme == "https",
 	}
 }
 
-// seal returns the value of the cookie: end and ID of the session, key, site and subject, then
-// their signature. It does not include the role, which is looked up by the key each time.
-func (g *Guard) seal(owner Identity, s session) string {
+// seal returns the value of the cookie: end and ID of the session, key, site and subject, and
+// their signature. It does not include the role, which depends on the key at each request.
+func (c *cookies) seal(owner Identity, s session) string {
 	s = s.begun()
 	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 64), uint64(s.end.Unix()))
 	payload = append(payload, s.id[:]...)
@@ -61,12 +75,12 @@ func (g *Guard) seal(owner Identity, s session) string {
 	payload = append(payload, byte(len(owner.Site))) // part of a host name
 	payload = append(payload, owner.Site...)
 	payload = append(payload, owner.Subject...)
-	return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(g.sign(payload))
+	return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(c.sign(payload))
 }
 
-// openSession returns the owner and the session of a cookie that this process has signed and
+// open returns the owner and the session of a cookie that this process has signed and
 // that has not expired.
-func (g *Guard) openSession(value string) (owner Identity, s session, ok bool) {
+func (c *cookies) open(value string) (owner Identity, s session, ok bool) {
 	if len(value) > maxSession {
 		return owner, s, false
 	}
@@ -77,12 +91,12 @@ func (g *Guard) openSession(value string) (owner Identity, s session, ok bool) {
 	strict := base64.RawURLEncoding.Strict()
 	payload, err1 := strict.DecodeString(first)
 	signature, err2 := strict.DecodeString(second)
-	if err1 != nil || err2 != nil || len(payload) <= sessionHead || !hmac.Equal(signature, g.sign(payload)) {
+	if err1 != nil || err2 != nil || len(payload) <= sessionHead || !hmac.Equal(signature, c.sign(payload)) {
 		return owner, s, false
 	}
 	s.end = time.Unix(int64(binary.BigEndian.Uint64(payload)), 0)
 	copy(s.id[:], payload[8:sessionHead])
-	if !g.c.Now().Before(s.end) {
+	if !c.now().Before(s.end) {
 		return owner, s, false
 	}
 	rest := payload[sessionHead+1:]
@@ -98,15 +112,15 @@ func (g *Guard) openSession(value string) (owner Identity, s session, ok bool) {
 	return owner, s, true
 }
 
-func (g *Guard) sign(payload []byte) []byte {
-	mac := hmac.New(sha256.New, g.session[:])
+func (c *cookies) sign(payload []byte) []byte {
+	mac := hmac.New(sha256.New, c.key[:])
 	mac.Write(payload)
 	return mac.Sum(nil)
 }
 
-// takeSessions removes session cookies from the header and returns the values of those with
-// the given name, and of the links' ones. It also removes the sessions of other sandboxes on the same host, which services behind us
-// must not learn. Other cookies remain byte for byte.
+// takeSessions removes session cookies from the header. It returns the values of those with the
+// given name, and of those of links. It also removes the sessions of other sandboxes on the same
+// host, which services behind us must not learn. Other cookies remain byte for byte.
 func takeSessions(h http.Header, name string) (links, sessions []string) {
 	lines := h["Cookie"]
 	if len(lines) == 0 {

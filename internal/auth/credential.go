@@ -18,10 +18,27 @@ const (
 	maxKeyID   = 64
 )
 
+// keyring holds the configured credentials, apart from those of sessions.
+type keyring struct {
+	c       Config
+	token   *[sha256.Size]byte // nil if not configured
+	apiKey  *[sha256.Size]byte
+	sandbox []*[sha256.Size]byte // of SandboxKeys
+	jwt     *jwt.Parser
+}
+
+func newKeyring(c Config) *keyring {
+	k := &keyring{c: c, token: digest(c.Token), apiKey: digest(c.APIKey), jwt: newParser(c)}
+	for _, key := range c.SandboxKeys {
+		k.sandbox = append(k.sandbox, digest(key))
+	}
+	return k
+}
+
 // noBearer means that no bearer credential was sent.
 const noBearer = "no bearer token"
 
-// digest hashes a secret, so that comparing takes the same time for any length.
+// digest hashes a secret, so that a comparison takes the same time for any length.
 func digest(secret string) *[sha256.Size]byte {
 	if secret == "" {
 		return nil
@@ -36,13 +53,13 @@ func equalsSecret(want *[sha256.Size]byte, given string) bool {
 	return want != nil && subtle.ConstantTimeCompare(want[:], sum[:]) == 1
 }
 
-// identifyKey identifies a key that is configured elsewhere. It rejects an identity that looks
-// like one without a key, or that does not fit into a cookie.
-func (g *Guard) identifyKey(secret string) (Identity, bool) {
-	if g.c.Identify == nil || len(secret) > maxToken {
+// identifyKey identifies a key with the hook. It rejects an identity without a KeyID, or one
+// that does not fit into a cookie.
+func (k *keyring) identifyKey(secret string) (Identity, bool) {
+	if k.c.Identify == nil || len(secret) > maxToken {
 		return Identity{}, false
 	}
-	id, ok := g.c.Identify(secret)
+	id, ok := k.c.Identify(secret)
 	if !ok || id.KeyID == "" || len(id.KeyID) > maxKeyID || len(id.Subject) > maxSubject {
 		return Identity{}, false
 	}
@@ -51,27 +68,27 @@ func (g *Guard) identifyKey(secret string) (Identity, bool) {
 }
 
 // recall returns the current identity of the owner of a ticket or cookie. An owner without a
-// key has not changed.
-func (g *Guard) recall(owner Identity, via string) (Identity, bool) {
+// key never changes.
+func (k *keyring) recall(owner Identity, via string) (Identity, bool) {
 	if owner.KeyID == "" {
-		// Whoever is neither the operator nor somebody is nobody.
+		// An owner that is neither the operator nor a named subject has no identity.
 		owner.Via = via
 		return owner, owner.Operator || owner.Subject != ""
 	}
-	if g.c.Recall == nil || len(owner.KeyID) > maxKeyID {
+	if k.c.Recall == nil || len(owner.KeyID) > maxKeyID {
 		return Identity{}, false
 	}
-	now, ok := g.c.Recall(owner.KeyID)
+	current, ok := k.c.Recall(owner.KeyID)
 	// A session must not outlive a change of the key's tenant.
-	if !ok || now.KeyID != owner.KeyID || now.Subject != owner.Subject {
+	if !ok || current.KeyID != owner.KeyID || current.Subject != owner.Subject {
 		return Identity{}, false
 	}
-	now.Via, now.Operator, now.Site = via, false, owner.Site
-	return now, true
+	current.Via, current.Operator, current.Site = via, false, owner.Site
+	return current, true
 }
 
-// newParser returns a parser that accepts only RS256: neither "none" nor an HMAC keyed with
-// the text of the public key.
+// newParser returns a parser that accepts only RS256, but neither "none" nor an HMAC whose key
+// is the text of the public key.
 func newParser(c Config) *jwt.Parser {
 	options := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{jwt.SigningMethodRS256.Alg()}),
@@ -89,24 +106,24 @@ func newParser(c Config) *jwt.Parser {
 	return jwt.NewParser(options...)
 }
 
-// bearer checks an Authorization header. The problem is empty on success, and never contains
-// any part of the token.
-func (g *Guard) bearer(header string) (id Identity, problem string) {
+// bearer checks an Authorization header. The problem is empty on success, and never contains a
+// part of the token.
+func (k *keyring) bearer(header string) (id Identity, problem string) {
 	scheme, token, ok := strings.Cut(header, " ")
 	token = strings.TrimLeft(token, " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return Identity{}, noBearer
 	}
-	if equalsSecret(g.token, token) {
+	if equalsSecret(k.token, token) {
 		return Identity{Via: ViaToken, Operator: true}, ""
 	}
-	if id, ok := g.identifyKey(token); ok {
+	if id, ok := k.identifyKey(token); ok {
 		return id, ""
 	}
-	if g.c.JWTPublicKey == nil || strings.Count(token, ".") != 2 {
+	if k.c.JWTPublicKey == nil || strings.Count(token, ".") != 2 {
 		return Identity{}, "invalid bearer token"
 	}
-	subject, problem := g.verify(token)
+	subject, problem := k.verify(token)
 	if problem != "" {
 		return Identity{}, problem
 	}
@@ -114,12 +131,12 @@ func (g *Guard) bearer(header string) (id Identity, problem string) {
 }
 
 // verify checks a signed token and returns its subject.
-func (g *Guard) verify(token string) (subject, problem string) {
+func (k *keyring) verify(token string) (subject, problem string) {
 	if len(token) > maxToken {
 		return "", "the bearer token is too long"
 	}
 	var claims jwt.RegisteredClaims
-	parsed, err := g.jwt.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return g.c.JWTPublicKey, nil })
+	parsed, err := k.jwt.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return k.c.JWTPublicKey, nil })
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
 		return "", "the bearer token has expired"
@@ -130,7 +147,7 @@ func (g *Guard) verify(token string) (subject, problem string) {
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
 		return "", "the aud claim of the bearer token does not contain the required audience"
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return "", "the bearer token lacks a required claim (exp, or iss or aud if the server requires them)"
+		return "", "a required claim is missing in the bearer token (exp, or iss or aud if the server requires them)"
 	case err != nil || !parsed.Valid:
 		return "", "invalid bearer token"
 	}
@@ -138,11 +155,11 @@ func (g *Guard) verify(token string) (subject, problem string) {
 	if _, extended := parsed.Header["crit"]; extended {
 		return "", "invalid bearer token"
 	}
-	// A token without a subject would be nobody's, and so everybody's.
+	// Tokens without a subject would all have the same owner.
 	if strings.TrimSpace(claims.Subject) == "" {
 		return "", "the bearer token has no sub claim"
 	}
-	// Logs and rules use the subject as the name of an owner; truncating could make two equal.
+	// Logs and rules use the subject as the name of an owner, so it must not be truncated.
 	if len(claims.Subject) > maxSubject || strings.ContainsFunc(claims.Subject, unicode.IsControl) {
 		return "", "the sub claim of the bearer token is too long or contains control characters"
 	}

@@ -33,9 +33,8 @@ func cookieOf(r reply) string {
 	return cookie
 }
 
-// A ticket makes tickets and sessions, those make more, and all of them end when the session
-// of the first one does.
-func TestWhatDescendsFromATicketEndsWithIt(t *testing.T) {
+// Tickets and sessions that are derived from a ticket end with the session of that ticket.
+func TestDerivedSessionsEndWithTheFirst(t *testing.T) {
 	t.Parallel()
 	s := issuing(t, closed())
 	const own = "Origin: http://localhost"
@@ -43,7 +42,7 @@ func TestWhatDescendsFromATicketEndsWithIt(t *testing.T) {
 	r := s.send("POST /tickets?ticket=" + first)
 	cookie, ticket := cookieOf(r), r.body
 	for hour := range 30 {
-		// By ticket and by cookie in turn, each from the one before.
+		// Alternately by ticket and by cookie, each derived from the previous one.
 		var again reply
 		if hour%2 == 0 {
 			again = s.send("POST /tickets?ticket=" + ticket)
@@ -51,14 +50,14 @@ func TestWhatDescendsFromATicketEndsWithIt(t *testing.T) {
 			again = s.send("POST /tickets", "Cookie: "+cookie, own)
 		}
 		if alive := time.Duration(hour)*time.Hour < sessionLife; (again.status == 200) != alive {
-			t.Fatalf("after %d hours: got status %d %s, want it to work for %v and no longer", hour, again.status, again.body, sessionLife)
+			t.Fatalf("after %d hours: got status %d %s, want it to work for exactly %v", hour, again.status, again.body, sessionLife)
 		}
 		if again.status == 200 {
 			ticket = again.body
 			if c := cookieOf(again); c != "" {
 				cookie = c
 			}
-			if hour%2 == 0 { // the next hour goes by cookie
+			if hour%2 == 0 { // the next request uses the cookie
 				used := s.send("GET /?ticket=" + ticket)
 				cookie, ticket = cookieOf(used), used.body
 			} else { // the ticket must not expire before it is used
@@ -70,14 +69,14 @@ func TestWhatDescendsFromATicketEndsWithIt(t *testing.T) {
 		s.clock.advance(time.Hour)
 	}
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("got status %d, want the last session to have ended", r.status)
+		t.Errorf("got status %d, want 401 after the end of the last session", r.status)
 	}
 	if r := s.send("GET /", "X-API-Key: "+theKey); r.status != 200 {
-		t.Errorf("got status %d, want a credential of its own to work", r.status)
+		t.Errorf("got status %d, want 200 with an independent credential", r.status)
 	}
 }
 
-// What a session has opened ends with it, too.
+// Requests that a session has started end with it.
 func TestARequestEndsWithItsSession(t *testing.T) {
 	t.Parallel()
 	c := closed()
@@ -93,7 +92,7 @@ func TestARequestEndsWithItsSession(t *testing.T) {
 		ended <- context.Cause(r.Context())
 	})))
 	s := &server{Guard: g, t: t, network: "tcp", addr: addr}
-	cookie := s.login()
+	cookie := s.openSession()
 	offset.advance(sessionLife - 2*time.Second)
 	s.send("GET /stream", "Cookie: "+cookie)
 	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
@@ -135,7 +134,7 @@ func TestATicketIsForOneSite(t *testing.T) {
 	if got := s.send("GET /", "Host: a.box.example", "Cookie: "+cookie).seen(t).Identity; got.Site != "a" {
 		t.Errorf("got %+v, want the session on the site a", got)
 	}
-	// Under the name that the cookie has there.
+	// With the cookie name of the other host.
 	for _, host := range []string{"hub.example", "b.box.example", "3000-a.box.example"} {
 		name := cookieOf(s.send("GET /?ticket="+s.ticket(), "Host: "+host))
 		name, _, _ = strings.Cut(name, "=")
@@ -143,18 +142,18 @@ func TestATicketIsForOneSite(t *testing.T) {
 			t.Errorf("session of a at %s: got status %d, want 401", host, r.status)
 		}
 	}
-	// A session of the server itself is no session of a site.
-	hubCookie := s.login("Host: hub.example")
+	// A session of the server itself is not valid on a site.
+	hubCookie := s.openSession("Host: hub.example")
 	_, hubValue, _ := strings.Cut(hubCookie, "=")
 	name, _, _ := strings.Cut(cookie, "=")
 	if r := s.send("GET /", "Host: a.box.example", "Cookie: "+name+"="+hubValue); r.status != 401 {
 		t.Errorf("session of the server on a site: got status %d, want 401", r.status)
 	}
-	// A ticket for anything starts a session on the site only.
+	// An unlimited ticket starts a session that is valid only on the site.
 	if got := s.send("GET /?ticket="+s.ticket(), "Host: b.box.example").seen(t).Identity; got.Site != "b" {
 		t.Errorf("got %+v, want the session limited to b", got)
 	}
-	// A person without a session is sent where they can get one, once.
+	// A person without a session is redirected to sign in, once.
 	if r := s.send("GET /x", "Host: a.box.example", asPage); r.status != 303 || r.header.Get("Location") != "http://hub.example/open" {
 		t.Errorf("got status %d to %q, want a redirect to sign in", r.status, r.header.Get("Location"))
 	}
@@ -166,11 +165,11 @@ func TestATicketIsForOneSite(t *testing.T) {
 	}
 }
 
-// Two sessions of one name can only come from a page of a neighboring name that set one.
+// Two cookies with one name mean that a page of a neighboring host name has set one of them.
 func TestAForeignSessionDoesNotReplaceOurs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
-	mine := s.login()
+	mine := s.openSession()
 	ticket, _, err := s.Issue(NewContext(context.Background(), Identity{Subject: "mallory"}))
 	if err != nil {
 		t.Fatal(err)
@@ -186,10 +185,10 @@ func TestAForeignSessionDoesNotReplaceOurs(t *testing.T) {
 	}
 }
 
-func TestASessionCookieAloneChangesNothing(t *testing.T) {
+func TestASessionCookieAloneAllowsOnlyReading(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
-	cookie := "Cookie: " + s.login("Host: localhost:8080")
+	cookie := "Cookie: " + s.openSession("Host: localhost:8080")
 	for _, tt := range []struct {
 		name, start string
 		headers     []string
@@ -200,7 +199,7 @@ func TestASessionCookieAloneChangesNothing(t *testing.T) {
 		{"own page, old browser", "POST /v1", []string{"Origin: http://localhost:8080"}, 200},
 		{"own page, without Origin", "POST /v1", []string{"Sec-Fetch-Site: same-origin"}, 200},
 		{"own WebSocket", "GET /ws", []string{webSocket, "Origin: http://localhost:8080"}, 200},
-		{"API key beside it", "POST /v1", []string{"X-API-Key: " + theKey}, 200},
+		{"with an API key", "POST /v1", []string{"X-API-Key: " + theKey}, 200},
 		{"nothing else", "POST /v1", nil, 403},
 		{"nothing else, DELETE", "DELETE /v1", nil, 403},
 		{"nothing else, unknown method", "FOO /v1", nil, 403},
@@ -252,7 +251,7 @@ func TestPasses(t *testing.T) {
 				"Access-Control-Request-Headers: content-type"); r.status != 204 || r.header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("preflight: got status %d and headers %v, want 204 without credentials", r.status, r.header)
 			}
-			// The visitor's own session does not count beside a pass.
+			// The visitor's session is ignored if a pass is sent.
 			if got := s.send("GET /box/"+pass+"/x", "Cookie: "+CookiePrefix+"abc=x; a=b", "X-API-Key: "+theKey).
 				seen(t); got.Identity.Site != "3000-a" || got.Header.Get("Cookie") != "a=b" || name == "closed" && got.Header.Get("X-Api-Key") != "" {
 				t.Errorf("got %+v, want the pass alone", got)
@@ -269,7 +268,7 @@ func TestPasses(t *testing.T) {
 			s.clock.advance(2 * time.Hour)
 			r := s.send("GET /box/"+pass+"/x", "Origin: null")
 			if name == "closed" && r.status == 200 || name == "open" && r.status != 200 {
-				t.Errorf("after the session: got status %d, want it to end with it; an open server has none", r.status)
+				t.Errorf("after the session: got status %d, want 401; an open server has no sessions", r.status)
 			}
 		})
 	}

@@ -23,8 +23,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A server lingers for half a second over connections whose requests it did not
-// read to the end.
+// A server keeps connections for half a second if it did not read their requests to the end.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
@@ -34,7 +33,7 @@ const (
 	theKey   = "api-key-hunter3"
 )
 
-// signer is one key for all tests; making one is slow.
+// signer is one key for all tests, because generating a key is slow.
 var signer = sync.OnceValue(func() *rsa.PrivateKey {
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -49,7 +48,7 @@ type clock struct{ offset atomic.Int64 }
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
 func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
 
-// seen is what the handler behind the guard was given.
+// seen is the request that the handler behind the guard received.
 type seen struct {
 	Method, URI, Path, Query, Host string
 	Header                         http.Header
@@ -165,7 +164,7 @@ func (r reply) seen(t *testing.T) seen {
 	return s
 }
 
-// raw sends bytes as they are: net/http's client would tidy up what an attacker would not.
+// raw sends bytes unmodified. The client of net/http would normalize what an attacker sends.
 func (s *server) raw(request string) (reply, error) {
 	conn, err := net.Dial(s.network, s.addr)
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *server) raw(request string) (reply, error) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	wrote := make(chan struct{})
-	go func() { // a server that refuses early does not read everything
+	go func() { // a server that rejects a request early does not read all of it
 		defer close(wrote)
 		_, _ = io.WriteString(conn, request)
 	}()
@@ -195,7 +194,7 @@ func (s *server) raw(request string) (reply, error) {
 	return reply{res.StatusCode, res.Header, string(body)}, nil
 }
 
-// send makes a request of a start line and headers; Host and Connection are added when missing.
+// send sends a request with a start line and headers. It adds Host and Connection if they are missing.
 func (s *server) send(start string, headers ...string) reply {
 	s.t.Helper()
 	r, err := s.raw(message(start, headers...))
@@ -228,8 +227,8 @@ func (s *server) ticket() string {
 	return ticket
 }
 
-// login spends a ticket and returns the cookie as "name=value".
-func (s *server) login(headers ...string) string {
+// openSession uses a ticket and returns the cookie as "name=value".
+func (s *server) openSession(headers ...string) string {
 	s.t.Helper()
 	r := s.send("GET /?ticket="+s.ticket(), headers...)
 	cookie, _, _ := strings.Cut(r.header.Get("Set-Cookie"), ";")

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// keyring is a set of keys that can change while a server runs.
-type keyring struct {
+// keyFile is a set of keys that can change while a server runs.
+type keyFile struct {
 	mu   sync.Mutex
 	keys map[string]Identity // by secret
 }
 
-func newKeyring() *keyring {
-	return &keyring{keys: map[string]Identity{
+func newKeyFile() *keyFile {
+	return &keyFile{keys: map[string]Identity{
 		"cove_k1_hunter4": {Subject: "acme", Role: "user", KeyID: "k1", Via: "a lie"},
 		"cove_k2_hunter5": {Subject: "acme", Role: "viewer", KeyID: "k2"},
 		"no-id-hunter6":   {Subject: "acme", Role: "admin"},
@@ -23,14 +23,14 @@ func newKeyring() *keyring {
 	}}
 }
 
-func (k *keyring) identify(secret string) (Identity, bool) {
+func (k *keyFile) identify(secret string) (Identity, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	id, ok := k.keys[secret]
 	return id, ok
 }
 
-func (k *keyring) recall(keyID string) (Identity, bool) {
+func (k *keyFile) recall(keyID string) (Identity, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range k.keys {
@@ -41,7 +41,7 @@ func (k *keyring) recall(keyID string) (Identity, bool) {
 	return Identity{}, false
 }
 
-func (k *keyring) set(secret string, id Identity) {
+func (k *keyFile) set(secret string, id Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.keys, secret)
@@ -50,10 +50,10 @@ func (k *keyring) set(secret string, id Identity) {
 	}
 }
 
-func TestKeysLetIn(t *testing.T) {
+func TestKeysAreAdmitted(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]Config{"alone": {Public: healthOnly}, "beside others": closed()} {
-		ring := newKeyring()
+	for name, c := range map[string]Config{"alone": {Public: healthOnly}, "with other credentials": closed()} {
+		ring := newKeyFile()
 		c.Identify, c.Recall, c.Open, c.Insecure = ring.identify, ring.recall, true, true
 		s := serve(t, c)
 		acme := Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaKey}
@@ -67,7 +67,7 @@ func TestKeysLetIn(t *testing.T) {
 		if got := s.send("GET /x", "X-API-Key: cove_k2_hunter5").seen(t); got.Identity.Role != "viewer" || got.Identity.KeyID != "k2" {
 			t.Errorf("%s: got %+v, want the viewer k2", name, got)
 		}
-		// The one in front counts, and the other goes as well.
+		// The first key is used, and the second is removed too.
 		got := s.send("GET /x", "Authorization: Bearer cove_k2_hunter5", "X-API-Key: cove_k1_hunter4").seen(t)
 		if got.Identity.KeyID != "k2" || got.Header.Get("X-Api-Key") != "" {
 			t.Errorf("%s, two keys: got %+v, want k2 and neither key", name, got)
@@ -95,8 +95,8 @@ func TestKeysLetIn(t *testing.T) {
 	}
 }
 
-// A server that asks for keys is not open while there are none.
-func TestNoKeysMeansNobody(t *testing.T) {
+// A server that requires keys is not open if no key exists.
+func TestNoKeysAdmitNoCaller(t *testing.T) {
 	t.Parallel()
 	c := Config{Open: true, Insecure: true, Identify: func(string) (Identity, bool) { return Identity{}, false }}
 	if !c.HasCredentials() {
@@ -110,11 +110,10 @@ func TestNoKeysMeansNobody(t *testing.T) {
 	}
 }
 
-// Tickets and cookies live no longer than the key of whoever asked for them, and
-// may do what it may do by now.
+// Tickets and cookies expire with the key of their creator, and always have its current role.
 func TestSessionsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)
@@ -142,10 +141,10 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 	}
 	ring.set("cove_k1_hunter4", Identity{Subject: "other", Role: "user", KeyID: "k1"})
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("key of another tenant now: got status %d, want 401", r.status)
+		t.Errorf("key that belongs to another tenant: got status %d, want 401", r.status)
 	}
 	if r := s.send("GET /?ticket=" + unused[0]); r.status != 401 {
-		t.Errorf("key of another tenant now: got status %d, want 401", r.status)
+		t.Errorf("key that belongs to another tenant: got status %d, want 401", r.status)
 	}
 	ring.set("cove_k1_hunter4", Identity{})
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
@@ -155,7 +154,7 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 		t.Errorf("ticket of a revoked key: got status %d, want 401 and no cookie", r.status)
 	}
 	// Sessions without a key remain valid.
-	if got := s.send("GET /", "Cookie: "+s.login()).seen(t).Identity; got != (Identity{Subject: "alice", Via: ViaCookie}) {
+	if got := s.send("GET /", "Cookie: "+s.openSession()).seen(t).Identity; got != (Identity{Subject: "alice", Via: ViaCookie}) {
 		t.Errorf("got %+v, want the owner of the session", got)
 	}
 	c.Recall = nil
@@ -166,7 +165,7 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// Whoever comes by a link can be led on with a ticket, without any key of their own.
+// A guest who opened a link can get a ticket without a key.
 func TestTicketForAGuest(t *testing.T) {
 	t.Parallel()
 	guest := Identity{Subject: "share:1", Role: "viewer", KeyID: "share:1"}

@@ -9,7 +9,7 @@ import (
 )
 
 // linkMark separates the name of the session cookie from the part that distinguishes the
-// cookies of links: each is valid below a path of its own.
+// cookies of links. Each of them is valid below a different path.
 const linkMark = "_link_"
 
 // linkToken returns the token in a request for a link.
@@ -25,9 +25,9 @@ func (g *Guard) linkToken(r *http.Request) (token string, ok bool) {
 }
 
 // followLink starts the session of a link and redirects the caller to its target. All
-// rejections are the same, so that they reveal nothing about a token.
+// rejections are identical, so that they reveal nothing about a token.
 func (g *Guard) followLink(token, name string, base *url.URL) (admission, *refusal) {
-	refused := &refusal{status: http.StatusForbidden, reason: "invalid link", detail: "the link is invalid or has expired; ask for a new one"}
+	refused := &refusal{status: http.StatusForbidden, reason: "invalid link", detail: "the link is invalid or has expired; request a new one"}
 	if len(token) > maxToken {
 		return admission{}, refused
 	}
@@ -41,7 +41,7 @@ func (g *Guard) followLink(token, name string, base *url.URL) (admission, *refus
 		return admission{}, refused
 	}
 	sum := sha256.Sum256([]byte(link.Identity.KeyID))
-	c := g.newCookie(name+linkMark+hex.EncodeToString(sum[:6]), base, link.Identity, session{end: now.Add(life)})
+	c := g.cookies.make(name+linkMark+hex.EncodeToString(sum[:6]), base, link.Identity, session{end: now.Add(life)})
 	c.Path = base.Path + link.Scope
 	return admission{cookie: c, redirect: base.Path + link.Path}, nil
 }

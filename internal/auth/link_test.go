@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// TestLinks: a link begins a session that counts below its own path, beside
-// whatever session the browser has, and ends with what it stands for.
+// TestLinks: a link starts a session that is valid below its path, independent of other
+// sessions of the browser. It ends when the link does.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	guest := Identity{Subject: "acme", Role: "share", KeyID: "share.1"}
 	ring.set("unused", guest)
 	c := closed()
@@ -41,12 +41,12 @@ func TestLinks(t *testing.T) {
 	if got.Identity != guest || got.Header.Get("Cookie") != "mine=1" {
 		t.Errorf("got %+v, want %+v and the other cookie", got, guest)
 	}
-	// In its scope the link takes precedence over the session for the rest.
-	if got := s.send("GET /sandbox/sb-1/x", "Cookie: "+s.login()+"; "+cookie).seen(t); got.Identity != guest {
+	// In its scope the link takes precedence over the session of the server.
+	if got := s.send("GET /sandbox/sb-1/x", "Cookie: "+s.openSession()+"; "+cookie).seen(t); got.Identity != guest {
 		t.Errorf("got %+v, want %+v", got, guest)
 	}
 	if got := s.send("GET /sandbox/sb-1/x", "Cookie: "+cookie, "X-API-Key: "+theKey).seen(t); got.Identity.Via != ViaAPIKey {
-		t.Errorf("got %+v, want the API key to count", got)
+		t.Errorf("got %+v, want the identity of the API key", got)
 	}
 	for _, target := range []string{"/share?token=covs_over", "/share?token=covs_nobody", "/share?token=covs_bad",
 		"/share?token=", "/share?token=" + strings.Repeat("x", maxToken+1)} {
@@ -66,17 +66,17 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestTheOperatorStaysOne: who came with the server's own secret is known as
-// such also by ticket and cookie, and nobody else is.
-func TestTheOperatorStaysOne(t *testing.T) {
+// TestOperatorIsKeptInSessions: a session that started with a secret of the server belongs to
+// the operator, and no other session does.
+func TestOperatorIsKeptInSessions(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)
 	for header, want := range map[string]bool{"Authorization: Bearer " + theToken: true,
 		"X-API-Key: cove_k1_hunter4": false, "Authorization: Bearer " + goodJWT(t): false} {
-		if got := s.send("GET /x", "Cookie: "+s.login(header)).seen(t); got.Identity.Operator != want || got.Identity.Via != ViaCookie {
+		if got := s.send("GET /x", "Cookie: "+s.openSession(header)).seen(t); got.Identity.Operator != want || got.Identity.Via != ViaCookie {
 			t.Errorf("%.20s: got %+v, want operator %v by cookie", header, got.Identity, want)
 		}
 	}

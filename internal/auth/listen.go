@@ -8,7 +8,7 @@ import (
 )
 
 // CheckListen rejects an address that is not private if no credential is configured, unless
-// the operator insists.
+// insecure is set.
 func CheckListen(listen string, c Config, insecure bool) error {
 	if c.HasCredentials() || insecure || Private(listen) {
 		return nil
@@ -17,13 +17,13 @@ func CheckListen(listen string, c Config, insecure bool) error {
 	if len(names) == 0 {
 		names = []string{"JWT_PUBLIC_KEY", "AUTH_TOKEN", "AIO_API_KEY", "SANDBOX_API_KEY"}
 	}
-	return fmt.Errorf("refuse to listen on %s: other machines can reach it and authentication is not configured; "+
-		"set one of %s, listen on 127.0.0.1, or pass --insecure to allow access to everybody",
+	return fmt.Errorf("cannot listen on %s: other machines can reach it and authentication is not configured; "+
+		"set one of %s, listen on 127.0.0.1, or pass --insecure to allow access without authentication",
 		listen, strings.Join(names, ", "))
 }
 
 // Private reports whether only this machine can reach the address: a Unix socket, a loopback
-// address or localhost. Other names are not private, since they would have to be resolved.
+// address or localhost. Other names are not private, because they would have to be resolved.
 func Private(listen string) bool {
 	if strings.HasPrefix(listen, "unix:") {
 		return true

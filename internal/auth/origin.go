@@ -9,56 +9,64 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
-// forbidden rejects what no credential can permit: a request that a page of another site, or
-// a page under a rebound name, makes a browser send, and, on an open server, one of another
-// local user. A request with a pass may come from a page without an origin.
+// origins decides which pages may send requests, by the Origin and Host of a request.
+type origins struct {
+	allowed  map[string]bool // other origins whose pages may call
+	hosts    []string        // further names of this server
+	trusted  []netip.Prefix
+	insecure bool
+}
+
+func newOrigins(c Config) *origins {
+	o := &origins{allowed: make(map[string]bool, len(c.AllowedOrigins)), hosts: c.PublicHosts, trusted: c.Trusted, insecure: c.Insecure}
+	for _, allowed := range c.AllowedOrigins {
+		o.allowed[strings.ToLower(strings.TrimSuffix(allowed, "/"))] = true
+	}
+	return o
+}
+
+// forbidden rejects requests that no credential can permit: those that a page of another site,
+// or under a rebound name, makes a browser send and, on an open server, those of other local
+// users. A request with a pass may come from a page without an origin.
 func (g *Guard) forbidden(r *http.Request, passed bool) *refusal {
-	if g.open && !g.knownHost(r) {
+	if g.open && !g.origins.knownHost(r) {
 		return &refusal{status: http.StatusForbidden, reason: "unknown host", detail: "the host " + shorten(r.Host) +
-			" is not a name of this server. Without authentication only localhost is allowed, because a web page " +
-			"could point a name of its own here (DNS rebinding). " +
+			" is not a name of this server. Without authentication only localhost is allowed, because the host name " +
+			"of a web page could resolve to this server (DNS rebinding). " +
 			"Use localhost, add the name to public_hosts, or configure credentials"}
 	}
-	if passed && g.fromOpaque(r) {
-		return g.strangerOf(r)
+	if passed && g.origins.fromOpaque(r) {
+		return g.rejectOtherUser(r)
 	}
-	if g.foreign(r) {
+	if g.origins.foreign(r) {
 		return &refusal{status: http.StatusForbidden, reason: "foreign origin", detail: "cross-origin request from " +
-			shorten(claimedOrigin(r)) + " to " + shorten(g.scheme(r)+"://"+r.Host) +
+			shorten(claimedOrigin(r)) + " to " + shorten(g.origins.scheme(r)+"://"+r.Host) +
 			". Add the origin to allowed_origins if its pages may call this server. A reverse proxy must keep the " +
 			"Host header and, if it terminates TLS, send X-Forwarded-Proto from loopback or an address in trusted_proxies"}
 	}
-	return g.strangerOf(r)
-}
-
-// strangerOf rejects other local users if nothing else identifies callers.
-func (g *Guard) strangerOf(r *http.Request) *refusal {
-	if !g.open {
-		return nil
-	}
-	return g.strangeUser(r)
+	return g.rejectOtherUser(r)
 }
 
 // fromOpaque reports whether a request can come from a page without an origin.
-func (g *Guard) fromOpaque(r *http.Request) bool {
+func (o *origins) fromOpaque(r *http.Request) bool {
 	origins := r.Header["Origin"]
-	return len(origins) == 0 || len(origins) == 1 && (origins[0] == opaque || g.ownOrigin(origins[0], r))
+	return len(origins) == 0 || len(origins) == 1 && (origins[0] == opaque || o.ownOrigin(origins[0], r))
 }
 
-// fromOwnPage reports whether the browser vouches that a request that can change something
-// comes from a page of this origin. Other requests need not.
+// fromOwnPage reports whether a request is safe, or the browser confirms that it comes from a
+// page of this origin.
 func (g *Guard) fromOwnPage(r *http.Request) bool {
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	if safe && r.Header.Get("Upgrade") == "" {
 		return true
 	}
-	// A foreign origin has been rejected.
+	// forbidden has already rejected foreign origins.
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
-// knownHost reports whether the Host header is a name of this machine. A web page cannot open
-// a Unix socket, so any name is accepted there.
-func (g *Guard) knownHost(r *http.Request) bool {
+// knownHost reports whether the Host header is a name of this machine. Any name is accepted on
+// a Unix socket, because a web page cannot open one.
+func (o *origins) knownHost(r *http.Request) bool {
 	if overUnix(r) {
 		return true
 	}
@@ -67,9 +75,9 @@ func (g *Guard) knownHost(r *http.Request) bool {
 		return false
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.Unmap().IsLoopback() || g.c.Insecure || g.publicHost(host, port)
+		return addr.Unmap().IsLoopback() || o.insecure || o.publicHost(host, port)
 	}
-	return localName(host) || g.publicHost(host, port)
+	return localName(host) || o.publicHost(host, port)
 }
 
 func localName(host string) bool {
@@ -78,9 +86,9 @@ func localName(host string) bool {
 }
 
 // publicHost reports whether a name is in PublicHosts; an entry without a port matches any.
-func (g *Guard) publicHost(host, port string) bool {
+func (o *origins) publicHost(host, port string) bool {
 	host = strings.TrimSuffix(host, ".")
-	for _, entry := range g.c.PublicHosts {
+	for _, entry := range o.hosts {
 		below, wild := strings.CutPrefix(strings.ToLower(entry), "*.")
 		name, p, ok := splitHost(below)
 		name = strings.TrimSuffix(name, ".")
@@ -95,9 +103,9 @@ func (g *Guard) publicHost(host, port string) bool {
 }
 
 // foreign reports whether a page of another origin sent the request. Browsers send Origin and
-// Sec-Fetch-Site, which no page can forge; other clients send neither. Following a link is not
-// foreign: what may be opened by one depends on the route, see Linked.
-func (g *Guard) foreign(r *http.Request) bool {
+// Sec-Fetch-Site, which no page can forge; other clients send neither. A followed link is not
+// foreign: whether a link may open a page depends on the route, see Linked.
+func (o *origins) foreign(r *http.Request) bool {
 	crossSite := false
 	for _, site := range r.Header["Sec-Fetch-Site"] {
 		crossSite = crossSite || site != "same-origin" && site != "none"
@@ -106,25 +114,25 @@ func (g *Guard) foreign(r *http.Request) bool {
 	switch {
 	case len(origins) > 1:
 		return true
-	case len(origins) == 1 && g.origins[strings.ToLower(origins[0])]:
+	case len(origins) == 1 && o.allowed[strings.ToLower(origins[0])]:
 		return false
 	case followsLink(r):
 		return false
 	case len(origins) == 1 && isWebSocket(r):
 		// Browsers always send the origin of a WebSocket, but disagree on whether
 		// ws:// is the same site as http://.
-		return !g.ownOrigin(origins[0], r)
+		return !o.ownOrigin(origins[0], r)
 	case len(origins) == 1:
-		return crossSite || !g.ownOrigin(origins[0], r)
+		return crossSite || !o.ownOrigin(origins[0], r)
 	default:
-		return crossSite && !g.origins[claimedOrigin(r)]
+		return crossSite && !o.allowed[claimedOrigin(r)]
 	}
 }
 
 // Linked reports whether a page of another site made the browser open the URL of a request.
-// Pages of allowed origins may, and so may URLs with a credential of their own.
+// It is false for pages of allowed origins, and for URLs that carry a credential.
 func (g *Guard) Linked(r *http.Request) bool {
-	if !origin.IsLinked(r) || g.origins[claimedOrigin(r)] {
+	if !origin.IsLinked(r) || g.origins.allowed[claimedOrigin(r)] {
 		return false
 	}
 	id, _ := FromContext(r.Context())
@@ -142,10 +150,10 @@ func followsLink(r *http.Request) bool {
 }
 
 // ownOrigin reports whether an origin is that of the request itself: its scheme, host and
-// port. Other names of this server are other origins: their pages need not be ours.
-func (g *Guard) ownOrigin(origin string, r *http.Request) bool {
+// port. Other names of this server are other origins, because their pages may not be ours.
+func (o *origins) ownOrigin(origin string, r *http.Request) bool {
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != g.scheme(r) || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != o.scheme(r) || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 		return false
 	}
 	host, port, ok := splitHost(u.Host)
@@ -161,9 +169,9 @@ func (g *Guard) ownOrigin(origin string, r *http.Request) bool {
 
 var standardPorts = map[string]string{"http": "80", "https": "443"}
 
-// scheme returns the scheme that the browser used. No page can forge the header of a proxy
-// that terminates TLS: it would have to ask first.
-func (g *Guard) scheme(r *http.Request) string { return Base(r, g.c.Trusted).Scheme }
+// scheme returns the scheme that the browser used. A page cannot forge the header of a proxy
+// that terminates TLS, because that requires a CORS preflight.
+func (o *origins) scheme(r *http.Request) string { return Base(r, o.trusted).Scheme }
 
 // claimedOrigin returns the origin that a browser sends; if it sends none (frames, images),
 // that of the referring page.
@@ -178,15 +186,15 @@ func claimedOrigin(r *http.Request) string {
 	return strings.ToLower(u.Scheme + "://" + u.Host)
 }
 
-// allowOrigin sets the headers that let an allowed origin read the reply, even a rejection.
-func (g *Guard) allowOrigin(w http.ResponseWriter, r *http.Request) {
-	if len(g.origins) == 0 {
+// allowOrigin sets the headers that allow an allowed origin to read the response, even a rejection.
+func (o *origins) allowOrigin(w http.ResponseWriter, r *http.Request) {
+	if len(o.allowed) == 0 {
 		return
 	}
 	h := w.Header()
 	h.Add("Vary", "Origin")
 	origin := r.Header.Get("Origin")
-	if !g.origins[strings.ToLower(origin)] {
+	if !o.allowed[strings.ToLower(origin)] {
 		return
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
@@ -198,12 +206,12 @@ func (g *Guard) allowOrigin(w http.ResponseWriter, r *http.Request) {
 const exposed = "Content-Disposition, Content-Range, ETag, Location, Mcp-Session-Id, Retry-After, X-Request-Id"
 
 // preflight answers a CORS preflight request of an allowed origin, or of a page without one
-// that has a pass. Such a request never carries other credentials. It returns false for other
+// with a pass. Such a request never carries other credentials. It returns false for other
 // requests.
-func (g *Guard) preflight(w http.ResponseWriter, r *http.Request, passed bool) bool {
+func (o *origins) preflight(w http.ResponseWriter, r *http.Request, passed bool) bool {
 	origin := strings.ToLower(r.Header.Get("Origin"))
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" ||
-		!g.origins[origin] && !(passed && origin == opaque) {
+		!o.allowed[origin] && !(passed && origin == opaque) {
 		return false
 	}
 	h := w.Header()

@@ -15,8 +15,8 @@ import (
 )
 
 // A pass is a session in the path of a URL, limited to one site. It is for pages that are
-// served without an origin: a browser sends no cookies with their requests. Such a page can
-// read its own pass, which gives access to nothing but the site that the page came from.
+// served without an origin, whose requests carry no cookies. Such a page can read its own
+// pass, which gives access only to the site of the page.
 const (
 	passMark  = '~'
 	passBytes = 24
@@ -26,10 +26,10 @@ const (
 type pass struct {
 	text    string
 	owner   Identity
-	session session // without an end, it is valid as long as the process lives
+	session session // without an end, it is valid until the process ends
 }
 
-// passStore holds the passes that were issued, the most recently used first.
+// passStore holds the issued passes, most recently used first.
 type passStore struct {
 	mu     sync.Mutex
 	byText map[string]*list.Element
@@ -77,8 +77,8 @@ func (s *passStore) remove(e *list.Element) {
 	s.byUse.Remove(e)
 }
 
-// Pass returns a segment of a path that carries the session of the caller in ctx, limited to
-// one site. The same session gets the same pass for the same site, so that addresses stay.
+// Pass returns a path segment that carries the session of the caller in ctx, limited to one
+// site. The same session gets the same pass for the same site, so that URLs are stable.
 func (g *Guard) Pass(ctx context.Context, site string) string {
 	owner, _ := FromContext(ctx)
 	p := pass{owner: owner}
@@ -89,7 +89,7 @@ func (g *Guard) Pass(ctx context.Context, site string) string {
 			p.session.end = p.session.end.Truncate(time.Hour) // so that the pass stays the same
 		}
 	}
-	mac := hmac.New(sha256.New, g.session[:])
+	mac := hmac.New(sha256.New, g.cookies.key[:])
 	mac.Write([]byte("pass\n"))
 	for _, field := range []string{owner.Subject, owner.KeyID, site} {
 		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(field))))
@@ -115,31 +115,30 @@ func IsPass(segment string) bool {
 	return err == nil
 }
 
-// admitPass admits a request with a pass. Its other credentials do not count: they are those
-// of the browser, not of the page.
+// admitPass admits a request with a pass. Its other credentials are ignored, because they belong
+// to the browser, not to the page.
 func (g *Guard) admitPass(r *http.Request, p pass) (admission, *refusal) {
-	id, ok := g.recall(p.owner, ViaPass)
+	id, ok := g.keys.recall(p.owner, ViaPass)
 	if !ok || g.started.isOver(p.session.id) {
 		return admission{}, g.unauthorized("the session of this page has ended")
 	}
 	out := originForm(r)
 	takeTickets(out)
 	takeSessions(out.Header, "")
-	g.removeSecrets(out.Header)
+	g.keys.removeSecrets(out.Header)
 	return admission{request: out.WithContext(NewContext(r.Context(), id)), session: p.session}, nil
 }
 
-// isCopied reports whether a person opens a URL with the pass of another session. A pass is for
-// the requests of a page, which come without cookies. A window that is opened has the cookie
-// of the session, if the browser says that it is one. A form that a page sends has none, and
-// nobody pastes a form.
+// isCopied reports whether a URL with the pass of another session was opened in a window, for
+// example because it was copied. Requests of a page carry no cookies. A new window carries the
+// cookie of the session. Forms that a page sends do not, but they are not GET requests.
 func (g *Guard) isCopied(r *http.Request, p pass) bool {
 	if g.open || r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Dest") != "document" || p.session.id == (sessionID{}) {
 		return false
 	}
-	links, sessions := takeSessions(r.Header.Clone(), g.cookieName(Base(r, g.c.Trusted)))
+	links, sessions := takeSessions(r.Header.Clone(), g.cookies.nameFor(Base(r, g.c.Trusted)))
 	for _, value := range append(links, sessions...) {
-		if _, s, ok := g.openSession(value); ok && s.id == p.session.id {
+		if _, s, ok := g.cookies.open(value); ok && s.id == p.session.id {
 			return false
 		}
 	}
@@ -152,7 +151,7 @@ func withoutPass(path string) string {
 	return "/" + strings.TrimLeft(strings.Join(segments, "/"), "/")
 }
 
-// allowOpaque lets a page without an origin read the reply.
+// allowOpaque sets the headers that allow a page without an origin to read the response.
 func allowOpaque(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Add("Vary", "Origin")
@@ -165,7 +164,7 @@ func allowOpaque(w http.ResponseWriter, r *http.Request) {
 // opaque is the Origin header of a page without an origin.
 const opaque = "null"
 
-// HidePass removes passes from a path that is logged, and what somebody took for one.
+// HidePass removes passes, and segments that look like one, from a path that is logged.
 func HidePass(path string) string {
 	if strings.IndexByte(path, passMark) < 0 {
 		return path

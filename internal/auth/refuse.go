@@ -1,6 +1,7 @@
 package auth
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -12,31 +13,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
-// refusal is why a request is rejected. Neither text contains a credential.
+// refusal describes why a request is rejected. Its texts contain no credential.
 type refusal struct {
 	status int
 	reason string // for the log; one of a fixed set
 	detail string // for the caller
-	next   string // page to go to after signing in; empty: the one that was asked for
+	next   string // page to open after sign-in; empty: the requested page
 }
 
 func (g *Guard) unauthorized(why string) *refusal {
-	var ways []string
+	var methods []string
 	if g.c.JWTPublicKey != nil || g.c.Token != "" || g.c.Identify != nil {
-		ways = append(ways, "Authorization: Bearer <token>")
+		methods = append(methods, "Authorization: Bearer <token>")
 	}
-	if g.c.APIKey != "" || len(g.keys) > 0 || g.c.Identify != nil {
-		ways = append(ways, "X-API-Key: <key>")
+	if g.c.APIKey != "" || len(g.keys.sandbox) > 0 || g.c.Identify != nil {
+		methods = append(methods, "X-API-Key: <key>")
 	}
-	detail := why + ". No credentials are configured, so nobody can authenticate"
-	if len(ways) > 0 {
-		detail = why + ". Send " + strings.Join(ways, " or ") + ", or open the page with ?ticket= from POST /tickets"
+	detail := why + ". No credentials are configured, so no caller can authenticate"
+	if len(methods) > 0 {
+		detail = why + ". Send " + strings.Join(methods, " or ") + ", or open the page with ?ticket= from POST /tickets"
 	}
 	return &refusal{status: http.StatusUnauthorized, reason: why, detail: detail}
 }
 
-// queryHint adds advice for callers that put a token into the URL, where logs and histories
-// would keep it.
+// queryHint adds a hint for callers that send a token in the URL, which logs and histories
+// would store.
 func (n *refusal) queryHint(u *url.URL) {
 	for part := range strings.SplitSeq(u.RawQuery, "&") {
 		key, _, _ := strings.Cut(part, "=")
@@ -63,10 +64,10 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 		w.WriteHeader(http.StatusSeeOther)
 		return
 	}
-	if navigation(r) || isForm(r) {
+	if origin.IsNavigation(r) || isForm(r) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", pagePolicy)
-		h.Set("Referrer-Policy", "same-origin") // otherwise the form would be sent without its origin
+		h.Set("Referrer-Policy", "same-origin") // the form must be sent with its origin
 		w.WriteHeader(no.status)
 		_, _ = fmt.Fprint(w, g.page(r, no))
 		return
@@ -75,14 +76,14 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	origin.Confine(h, origin.Data)
 	w.WriteHeader(no.status)
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // "<token>" is meant for people
+	e.SetEscapeHTML(false) // keeps "<token>" readable
 	_ = e.Encode(map[string]string{"detail": no.detail})
 }
 
-// signInElsewhere returns where a person signs in to a site. A ticket that was refused would
-// lead back and forth.
+// signInElsewhere returns the URL where a person signs in to a site. It is empty for a rejected
+// ticket, which would cause a redirect loop.
 func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
-	if no.status != http.StatusUnauthorized || !navigation(r) || len(takeTickets(r.Clone(r.Context()))) > 0 {
+	if no.status != http.StatusUnauthorized || !origin.IsNavigation(r) || len(takeTickets(r.Clone(r.Context()))) > 0 {
 		return ""
 	}
 	return g.c.SignInURL(r, Base(r, g.c.Trusted))
@@ -91,18 +92,14 @@ func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
 const pagePolicy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri " +
 	"'none'; frame-ancestors 'none'"
 
-const pageText = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>%[1]s</title>
-<style>:root{color-scheme:light dark}*{box-sizing:border-box}body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:12vh auto 2rem;padding:0 1rem;color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
-main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}h1{font-size:1.3rem;margin:0 0 .5rem}p{overflow-wrap:anywhere}
-form{display:grid;gap:.6rem;margin:1rem 0}input,button{font:inherit;padding:.5rem .7rem;border-radius:7px;border:1px solid light-dark(#7b8794,#5c6876);background:light-dark(#fff,#0e1116);color:inherit;min-width:0}
-button{background:light-dark(#0a62bd,#6cb2ff);color:light-dark(#fff,#08131f);border:0;font-weight:600;cursor:pointer}.bad{color:light-dark(#b3261e,#ff8a80)}:focus-visible{outline:2px solid light-dark(#0a62bd,#6cb2ff);outline-offset:2px}
-details{color:light-dark(#55606e,#98a4b3)}pre{background:light-dark(#eef1f5,#1f2630);padding:.8rem;border-radius:7px;overflow:auto}</style>
-</head><body><main><h1>%[1]s</h1>%[2]s</main></body></html>
-`
-
-const formText = `%[1]s<form method="post" action="%[2]s/sign-in"><label for="key">API key or token</label><input id="key" name="key" type="password" autocomplete="current-password" required autofocus><input type="hidden" name="next" value="%[3]s"><button>Sign in</button></form>
-<details><summary>With a ticket, or from a program</summary><p>%[4]s.</p><p>A ticket works once, within %[5]s, and starts a session, too: append <code>?ticket=…</code> to the URL.</p><pre tabindex="0">curl -X POST %[6]s %[7]s/tickets</pre></details>`
+// pageText is the page of a refusal: title and content. formText is the content of the sign-in
+// page: error, base path, next page, detail, lifetime of a ticket, header and base URL.
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed form.html
+	formText string
+)
 
 // page returns the page that a person sees instead of JSON.
 func (g *Guard) page(r *http.Request, no *refusal) string {
@@ -117,25 +114,25 @@ func (g *Guard) page(r *http.Request, no *refusal) string {
 	base := Base(r, g.c.Trusted)
 	wrong, next := "", no.next
 	if r.Method == http.MethodPost {
-		wrong = `<p class="bad" role="alert">This key is not valid. Check it, or ask for a new one.</p>`
+		wrong = `<p class="bad" role="alert">This key is not valid. Check it, or request a new one.</p>`
 	} else {
-		// Without its query, which may hold what a person took for a credential.
+		// The query is removed, because it may contain a credential.
 		next = strings.TrimLeft(withoutPass(r.URL.EscapedPath()), "/")
 	}
 	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()),
 		html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
 }
 
-// isForm reports whether a person has sent the form of the page.
+// isForm reports whether the request submits the sign-in form.
 func isForm(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Path == signInPath && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// shorten quotes what a caller sent, truncated.
+// shorten quotes text of a caller, truncated.
 func shorten(s string) string {
-	const most = 120
-	if len(s) > most {
-		s = s[:most] + "…"
+	const maxLength = 120
+	if len(s) > maxLength {
+		s = s[:maxLength] + "…"
 	}
 	return strconv.Quote(s)
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Clients of the public image send the key in one of these ways. What is behind the guard
-// must never see it.
-func TestSandboxKeyProtectsInEveryWayItIsSent(t *testing.T) {
+// Clients of the public image send the key in one of these places. Services behind the guard
+// must never receive it.
+func TestSandboxKeyIsAcceptedInAllPlaces(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{SandboxKeys: []string{theKey, "second-key"}, Public: healthOnly})
 	if r := s.send("GET /x"); r.status != 401 {
@@ -47,7 +47,7 @@ func TestSandboxKeyProtectsInEveryWayItIsSent(t *testing.T) {
 	}
 }
 
-// A reverse proxy asks about a request with the credentials in its URL.
+// A reverse proxy authorizes a request with credentials in its URL.
 func TestAuthReadsTheOriginalURL(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{Token: theToken, SandboxKeys: []string{theKey}})

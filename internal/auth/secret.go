@@ -9,13 +9,12 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// removeSecrets removes what remains of our credentials in headers: those that were sent in
-// the place of another, or with a token that has expired. What is not ours stays, as it is
-// meant for a service behind us.
-func (g *Guard) removeSecrets(h http.Header) {
+// removeSecrets removes our remaining credentials from headers: those in the wrong header, and
+// expired tokens. Other values remain, because they are for a service behind us.
+func (k *keyring) removeSecrets(h http.Header) {
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", keyHeader} {
 		for _, value := range h[name] {
-			if g.containsSecret(value) {
+			if k.containsSecret(value) {
 				h.Del(name)
 				break
 			}
@@ -25,7 +24,7 @@ func (g *Guard) removeSecrets(h http.Header) {
 
 // removeSecretParameters removes our credentials from the query, where they are never
 // accepted. Other parameters remain byte for byte.
-func (g *Guard) removeSecretParameters(r *http.Request) {
+func (k *keyring) removeSecretParameters(r *http.Request) {
 	if r.URL.RawQuery == "" {
 		return
 	}
@@ -33,7 +32,7 @@ func (g *Guard) removeSecretParameters(r *http.Request) {
 	removed := false
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		_, value, _ := strings.Cut(part, "=")
-		if value, err := url.QueryUnescape(value); err == nil && g.containsSecret(value) {
+		if value, err := url.QueryUnescape(value); err == nil && k.containsSecret(value) {
 			removed = true
 			continue
 		}
@@ -46,39 +45,39 @@ func (g *Guard) removeSecretParameters(r *http.Request) {
 	}
 }
 
-// containsSecret reports whether a value is, or carries, a credential of ours: alone, after
-// a scheme, or as the user or password of basic authentication.
-func (g *Guard) containsSecret(value string) bool {
+// containsSecret reports whether a value contains one of our credentials: alone, after a
+// scheme, or as the user or password of basic authentication.
+func (k *keyring) containsSecret(value string) bool {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(value), " ")
 	if !ok {
-		return g.isSecret(scheme)
+		return k.isSecret(scheme)
 	}
 	rest = strings.TrimSpace(rest)
 	if strings.EqualFold(scheme, "Basic") {
 		if b, err := base64.StdEncoding.DecodeString(rest); err == nil {
 			user, password, _ := strings.Cut(string(b), ":")
-			return g.isSecret(user) || g.isSecret(password)
+			return k.isSecret(user) || k.isSecret(password)
 		}
 	}
-	return g.isSecret(rest)
+	return k.isSecret(rest)
 }
 
-func (g *Guard) isSecret(s string) bool {
+func (k *keyring) isSecret(s string) bool {
 	if s == "" || len(s) > maxToken {
 		return false
 	}
-	if equalsSecret(g.token, s) || equalsSecret(g.apiKey, s) || g.isKey(s) {
+	if equalsSecret(k.token, s) || equalsSecret(k.apiKey, s) || k.isKey(s) {
 		return true
 	}
-	if _, ok := g.identifyKey(s); ok {
+	if _, ok := k.identifyKey(s); ok {
 		return true
 	}
-	return g.c.JWTPublicKey != nil && strings.Count(s, ".") == 2 && g.signed(s)
+	return k.c.JWTPublicKey != nil && strings.Count(s, ".") == 2 && k.signed(s)
 }
 
-// signed reports whether a token has our issuer's signature, whatever it claims.
-func (g *Guard) signed(token string) bool {
+// signed reports whether our issuer signed a token, regardless of its claims.
+func (k *keyring) signed(token string) bool {
 	p := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodRS256.Alg()}), jwt.WithoutClaimsValidation())
-	_, err := p.Parse(token, func(*jwt.Token) (any, error) { return g.c.JWTPublicKey, nil })
+	_, err := p.Parse(token, func(*jwt.Token) (any, error) { return k.c.JWTPublicKey, nil })
 	return err == nil
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Clients send one secret in several places, and old tokens along with a session.
+// Clients send one secret in several places, and expired tokens together with a session.
 func TestNoSecretReachesAService(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)
@@ -27,7 +27,7 @@ func TestNoSecretReachesAService(t *testing.T) {
 			"Authorization: " + basic("x", secret), "Authorization: " + basic(secret, ""),
 			"Proxy-Authorization: Bearer " + secret, "X-Api-Key: " + secret, "X-Api-Key: Bearer " + secret,
 		} {
-			r := s.send("GET /proxy/3000/?a=1&token="+secret+"&b=2", header, "Cookie: "+s.login())
+			r := s.send("GET /proxy/3000/?a=1&token="+secret+"&b=2", header, "Cookie: "+s.openSession())
 			if got := r.seen(t); strings.Contains(r.body, secret) ||
 				strings.Contains(r.body, base64.StdEncoding.EncodeToString([]byte("x:"+secret))) || got.Query != "a=1&b=2" {
 				t.Errorf("%.60s: got %s, want no secret behind the guard", header, r.body)
@@ -38,14 +38,14 @@ func TestNoSecretReachesAService(t *testing.T) {
 		"Authorization: Digest username=theirs", "X-Api-Key: theirs",
 		"Authorization: Bearer " + sign(t, jwt.SigningMethodHS256, []byte("theirs"), jwt.MapClaims{"sub": "x"}, nil)} {
 		name, value, _ := strings.Cut(theirs, ": ")
-		if got := s.send("GET /proxy/3000/?token=theirs", theirs, "Cookie: "+s.login()).
+		if got := s.send("GET /proxy/3000/?token=theirs", theirs, "Cookie: "+s.openSession()).
 			seen(t); got.Header.Get(name) != value || got.Query != "token=theirs" {
-			t.Errorf("%.60s: got %v, want what is not ours unchanged", theirs, got.Header)
+			t.Errorf("%.60s: got %v, want other values unchanged", theirs, got.Header)
 		}
 	}
 }
 
-func TestClaimsOfATokenThatAreRequired(t *testing.T) {
+func TestRequiredClaims(t *testing.T) {
 	t.Parallel()
 	c := closed()
 	c.Issuer, c.Audience = "https://id.example", "cove"

@@ -9,7 +9,7 @@ import (
 
 const sessionLife = 12 * time.Hour
 
-// session is what tickets, cookies and passes descend from: they end with it, at its end or
+// session is the origin of tickets, cookies and passes. They end with it: when it expires, or
 // when its owner signs out.
 type session struct {
 	id  sessionID
@@ -19,7 +19,7 @@ type session struct {
 // sessionID is random. It is zero for callers that authenticate each request.
 type sessionID [8]byte
 
-// begun returns the session with an ID, which a session gets when it starts.
+// begun returns the session with an ID, which is assigned when it starts.
 func (s session) begun() session {
 	if s.id == (sessionID{}) {
 		_, _ = rand.Read(s.id[:]) // never fails
@@ -29,8 +29,7 @@ func (s session) begun() session {
 
 type sessionKey struct{}
 
-// sessionOf returns the session of the caller in ctx. A caller without one gets one that
-// lasts from now.
+// sessionOf returns the session of the caller in ctx. A caller without one gets a new one.
 func sessionOf(ctx context.Context, now time.Time) (s session, found bool) {
 	if s, ok := ctx.Value(sessionKey{}).(session); ok {
 		return s, true
@@ -38,19 +37,17 @@ func sessionOf(ctx context.Context, now time.Time) (s session, found bool) {
 	return session{end: now.Add(sessionLife)}, false
 }
 
-// maxEnded bounds the sessions that were ended before their time.
+// maxEnded bounds the number of sessions that ended before they expired.
 const maxEnded = 4096
 
-// sessions knows which sessions were ended before their time, and ends the requests of one
-// that is.
+// sessions knows the sessions that ended before they expired, and cancels their requests.
 type sessions struct {
 	mu    sync.Mutex
-	ended map[sessionID]time.Time // until when its credentials would be valid
+	ended map[sessionID]time.Time // when its credentials would expire
 	open  map[sessionID]map[*context.CancelFunc]bool
 }
 
-// finish ends a session: everything that descends from it is refused from now on, and its
-// open requests end.
+// finish ends a session: its credentials are rejected, and its open requests are canceled.
 func (s *sessions) finish(one session, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Signing out ends what is open in the session, such as a WebSocket, and nothing else.
+// Signing out ends only the open requests of the session, such as a WebSocket.
 func TestFinishEndsOpenRequests(t *testing.T) {
 	t.Parallel()
 	var all sessions
@@ -23,7 +23,7 @@ func TestFinishEndsOpenRequests(t *testing.T) {
 	}
 	if late, leave := all.join(t.Context(), mine, now); late.Err() == nil {
 		leave()
-		t.Error("got a request in a session that is over, want it to end at once")
+		t.Error("got a request in an ended session, want it canceled")
 	}
 	if !all.isOver(mine.id) || all.isOver(other.id) {
 		t.Error("want the first session to be over, and the second not")
@@ -33,9 +33,9 @@ func TestFinishEndsOpenRequests(t *testing.T) {
 	if len(all.open) != 0 {
 		t.Errorf("got %d open sessions after the last request, want none", len(all.open))
 	}
-	// What is kept of ended sessions is forgotten when their credentials would have expired.
+	// Ended sessions are removed when their credentials would have expired.
 	all.finish(other, now.Add(2*time.Hour))
 	if all.isOver(mine.id) {
-		t.Error("want a session that would have expired to be forgotten")
+		t.Error("want a session that would have expired to be removed")
 	}
 }

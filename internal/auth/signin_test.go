@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSignIn: a person signs in with any secret of the server, uses the session, signs out,
-// and the session is over even for who kept the cookie.
+// TestSignIn: a person signs in with any secret of the server, uses the session and signs out.
+// Then the session has ended, even for a stored copy of the cookie.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
 	g := New(Config{Token: "the-token", APIKey: "the-key", SandboxKeys: []string{"the-sandbox-key"},
@@ -43,7 +43,7 @@ func TestSignIn(t *testing.T) {
 	}
 	if w := send("GET", "/files?api_key=oops", ""); w.Code != 401 ||
 		!strings.Contains(w.Body.String(), `name="next" value="files"`) || strings.Contains(w.Body.String(), "oops") {
-		t.Errorf("got %d %s, want the form with the page to go to", w.Code, w.Body)
+		t.Errorf("got %d %s, want the form with the next page", w.Code, w.Body)
 	}
 	for secret, want := range map[string]string{"the-token": "cookie ", "the-key": "cookie ",
 		"the-sandbox-key": "cookie ", "annas-key": "cookie anna"} {
@@ -57,7 +57,7 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", secret, got, want)
 		}
 		if w := send("POST", "/sign-out", "", "Cookie", cookie); w.Code != 303 || !strings.Contains(w.Header().Get("Set-Cookie"), "Max-Age=0") {
-			t.Errorf("%s: got %d %q, want that the browser forgets the session", secret, w.Code, w.Header().Get("Set-Cookie"))
+			t.Errorf("%s: got %d %q, want a response that deletes the cookie", secret, w.Code, w.Header().Get("Set-Cookie"))
 		}
 		if w := send("GET", "/", "", "Cookie", cookie); w.Code != 401 {
 			t.Errorf("%s: got %d with the cookie of an ended session, want 401", secret, w.Code)
@@ -90,7 +90,7 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// leadsTo returns where the page after signing in leads.
+// leadsTo returns the target of the page after sign-in.
 func leadsTo(w *httptest.ResponseRecorder) string {
 	_, to, _ := strings.Cut(w.Body.String(), `content="0; url=`)
 	to, _, _ = strings.Cut(to, `"`)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,9 +15,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// doors are ways to ask for something: methods, shapes of requests and hosts, each of which
-// is routed in its own way behind the guard.
-var doors = map[string][]string{
+// entryPoints are kinds of requests: methods, shapes and hosts, each of which is routed
+// differently behind the guard.
+var entryPoints = map[string][]string{
 	"list":            {"GET /api/v1/sandbox"},
 	"create":          {"POST /api/v1/sandbox", "Content-Type: application/json"},
 	"delete":          {"DELETE /api/v1/sandbox/a"},
@@ -43,6 +44,52 @@ var doors = map[string][]string{
 // they are tried on: most are a valid credential with one thing wrong.
 func forgeries(t *testing.T, s, other *server) map[string]string {
 	t.Helper()
+	all := forgedSecrets()
+	maps.Copy(all, forgedTokens(t))
+	maps.Copy(all, forgedSessions(s, other))
+	return all
+}
+
+// forgedSecrets are shared secrets and access tokens that are wrong or in the wrong place.
+func forgedSecrets() map[string]string {
+	return map[string]string{
+		"nothing":                "X-Nothing: 1",
+		"empty bearer":           "Authorization: Bearer ",
+		"scheme alone":           "Authorization: Bearer",
+		"token cut":              "Authorization: Bearer " + theToken[1:],
+		"token longer":           "Authorization: Bearer " + theToken + "=",
+		"token in capitals":      "Authorization: Bearer " + strings.ToUpper(theToken),
+		"token with a null":      "Authorization: Bearer " + theToken + "%00",
+		"token as basic":         "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(theToken+":")),
+		"token as digest":        "Authorization: Digest username=" + theToken,
+		"token twice":            "Authorization: Bearer " + theToken + "\r\nAuthorization: Bearer " + theToken,
+		"token as key":           "X-API-Key: " + theToken,
+		"token to a proxy":       "Proxy-Authorization: Bearer " + theToken,
+		"token as cookie":        "Cookie: Authorization=Bearer " + theToken,
+		"token as subprotocol":   "Sec-WebSocket-Protocol: bearer, " + theToken,
+		"key cut":                "X-API-Key: " + theKey[:len(theKey)-1],
+		"key longer":             "X-API-Key: " + theKey + theKey,
+		"key as bearer":          "Authorization: Bearer " + theKey,
+		"key twice":              "X-API-Key: " + theKey + "\r\nX-Api-Key: " + theKey,
+		"key under another name": "X-Auth-Key: " + theKey,
+		"key quoted":             `X-API-Key: "` + theKey + `"`,
+		"key of the prefix":      "X-API-Key: cove_",
+		"user of a proxy":        "X-Forwarded-User: root\r\nRemote-User: root\r\nX-Auth-Request-Email: root@localhost",
+		"address of a proxy":     "X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nForwarded: for=127.0.0.1",
+		"call of another hub":    `X-Cove-Internal-Call: {"Subject":"alice","Role":"admin"}`,
+		"certificate of a proxy": "X-SSL-Client-Verify: SUCCESS\r\nX-SSL-Client-S-DN: CN=root",
+		"access token cut":       "X-Access-Token: " + theAccess[1:],
+		"access token longer":    "X-Access-Token: " + theAccess + "0",
+		"access token as bearer": "Authorization: Bearer " + theAccess,
+		"access token as key":    "X-API-Key: " + theAccess,
+		"token as access token":  "X-Access-Token: " + theToken,
+		"key as access token":    "X-Access-Token: " + theKey,
+	}
+}
+
+// forgedTokens are signed bearer tokens with one thing wrong.
+func forgedTokens(t *testing.T) map[string]string {
+	t.Helper()
 	now := time.Now()
 	hour := now.Add(time.Hour).Unix()
 	claims := func(change map[string]any) jwt.MapClaims {
@@ -59,48 +106,12 @@ func forgeries(t *testing.T, s, other *server) map[string]string {
 	}
 	good := sign(t, jwt.SigningMethodRS256, signer(), claims(nil), nil)
 	parts := strings.Split(good, ".")
-	name, value, _ := strings.Cut(s.login(), "=")
-	_, foreign, _ := strings.Cut(other.login(), "=")
-	cookie := func(v string) string { return "Cookie: " + name + "=" + v }
-	resign := func(key, payload []byte) string {
-		mac := hmac.New(sha256.New, key)
-		mac.Write(payload)
-		return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-	}
-	operator := append(binary.BigEndian.AppendUint64(nil, uint64(hour)), operatorFlag, 0)
-	ended := s.seal(Identity{Subject: "alice"}, session{end: now.Add(-time.Second)})
-	elsewhere := s.seal(Identity{Subject: "alice", Site: "b"}, session{end: now.Add(time.Hour)})
-	all := map[string]string{
-		"nothing":                  "X-Nothing: 1",
-		"empty bearer":             "Authorization: Bearer ",
-		"scheme alone":             "Authorization: Bearer",
-		"token cut":                "Authorization: Bearer " + theToken[1:],
-		"token longer":             "Authorization: Bearer " + theToken + "=",
-		"token in capitals":        "Authorization: Bearer " + strings.ToUpper(theToken),
-		"token with a null":        "Authorization: Bearer " + theToken + "%00",
-		"token as basic":           "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(theToken+":")),
-		"token as digest":          "Authorization: Digest username=" + theToken,
-		"token twice":              "Authorization: Bearer " + theToken + "\r\nAuthorization: Bearer " + theToken,
-		"token as key":             "X-API-Key: " + theToken,
-		"token to a proxy":         "Proxy-Authorization: Bearer " + theToken,
-		"token as cookie":          "Cookie: Authorization=Bearer " + theToken,
-		"token as subprotocol":     "Sec-WebSocket-Protocol: bearer, " + theToken,
-		"key cut":                  "X-API-Key: " + theKey[:len(theKey)-1],
-		"key longer":               "X-API-Key: " + theKey + theKey,
-		"key as bearer":            "Authorization: Bearer " + theKey,
-		"key twice":                "X-API-Key: " + theKey + "\r\nX-Api-Key: " + theKey,
-		"key under another name":   "X-Auth-Key: " + theKey,
-		"key quoted":               `X-API-Key: "` + theKey + `"`,
-		"key of the prefix":        "X-API-Key: cove_",
-		"user of a proxy":          "X-Forwarded-User: root\r\nRemote-User: root\r\nX-Auth-Request-Email: root@localhost",
-		"address of a proxy":       "X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nForwarded: for=127.0.0.1",
-		"call of another hub":      `X-Cove-Internal-Call: {"Subject":"alice","Role":"admin"}`,
-		"certificate of a proxy":   "X-SSL-Client-Verify: SUCCESS\r\nX-SSL-Client-S-DN: CN=root",
+	return map[string]string{
 		"jwt expired":              rs(map[string]any{"exp": now.Add(-time.Hour).Unix()}),
 		"jwt of the future":        rs(map[string]any{"nbf": hour}),
 		"jwt without end":          rs(map[string]any{"exp": nil}),
 		"jwt with an end as text":  rs(map[string]any{"exp": "never"}),
-		"jwt of nobody":            rs(map[string]any{"sub": nil}),
+		"jwt without a subject":    rs(map[string]any{"sub": nil}),
 		"jwt of an empty subject":  rs(map[string]any{"sub": ""}),
 		"jwt of a blank subject":   rs(map[string]any{"sub": " \t"}),
 		"jwt of a number":          rs(map[string]any{"sub": 0}),
@@ -124,8 +135,26 @@ func forgeries(t *testing.T, s, other *server) map[string]string {
 		"jwt with another payload": "Authorization: Bearer " + parts[0] + "." +
 			base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root","exp":99999999999,`+
 				`"iss":"https://id.example","aud":"cove"}`)) + "." + parts[2],
-		"jwt as key":                  "X-API-Key: " + good,
-		"jwt as cookie":               "Cookie: jwt=" + good,
+		"jwt as key":    "X-API-Key: " + good,
+		"jwt as cookie": "Cookie: jwt=" + good,
+	}
+}
+
+// forgedSessions are session cookies with one thing wrong.
+func forgedSessions(s, other *server) map[string]string {
+	now := time.Now()
+	name, value, _ := strings.Cut(s.openSession(), "=")
+	_, foreign, _ := strings.Cut(other.openSession(), "=")
+	cookie := func(v string) string { return "Cookie: " + name + "=" + v }
+	resign := func(key, payload []byte) string {
+		mac := hmac.New(sha256.New, key)
+		mac.Write(payload)
+		return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	}
+	operator := append(binary.BigEndian.AppendUint64(nil, uint64(now.Add(time.Hour).Unix())), operatorFlag, 0)
+	ended := s.cookies.seal(Identity{Subject: "alice"}, session{end: now.Add(-time.Second)})
+	elsewhere := s.cookies.seal(Identity{Subject: "alice", Site: "b"}, session{end: now.Add(time.Hour)})
+	return map[string]string{
 		"session expired":             cookie(ended),
 		"session of another site":     cookie(elsewhere),
 		"session of another server":   cookie(foreign),
@@ -138,15 +167,8 @@ func forgeries(t *testing.T, s, other *server) map[string]string {
 		"session under another name":  "Cookie: " + CookiePrefix + "ffffffffffff=" + value,
 		"session as a header":         "X-Session: " + value,
 		"session quoted":              cookie(`"` + value + `"`),
-		"access token cut":            "X-Access-Token: " + theAccess[1:],
-		"access token longer":         "X-Access-Token: " + theAccess + "0",
-		"access token as bearer":      "Authorization: Bearer " + theAccess,
-		"access token as key":         "X-API-Key: " + theAccess,
-		"token as access token":       "X-Access-Token: " + theToken,
-		"key as access token":         "X-Access-Token: " + theKey,
 		"session as access token":     "X-Access-Token: " + value,
 	}
-	return all
 }
 
 // theAccess is the token of one sandbox.
@@ -178,9 +200,9 @@ func targets(t *testing.T, s, other *server) map[string]string {
 	}
 }
 
-// TestForgeriesAtEveryDoor tries every forgery at every door: more than 1,600 attempts,
-// none of which gets to the handler.
-func TestForgeriesAtEveryDoor(t *testing.T) {
+// TestForgeriesAtEveryEntryPoint tries every forgery at every entry point: more than 1,600
+// attempts, none of which reaches the handler.
+func TestForgeriesAtEveryEntryPoint(t *testing.T) {
 	t.Parallel()
 	c := closed()
 	c.Issuer, c.Audience = "https://id.example", "cove"
@@ -200,27 +222,27 @@ func TestForgeriesAtEveryDoor(t *testing.T) {
 	headers := forgeries(t, s, other)
 	before := s.reached.Load()
 	attempts := 0
-	try := func(door, forgery, start string, lines []string) {
+	try := func(entry, forgery, start string, lines []string) {
 		attempts++
 		r, err := s.raw(message(start, lines...))
 		if err != nil || r.status != 401 && r.status != 403 && r.status != 400 {
-			t.Errorf("%s at the door %s: got status %d and error %v, want a rejection", forgery, door, r.status, err)
+			t.Errorf("%s at %s: got status %d and error %v, want a rejection", forgery, entry, r.status, err)
 		}
 		if strings.Contains(r.body, theToken) || strings.Contains(r.body, theKey) || r.header.Get("Set-Cookie") != "" {
-			t.Errorf("%s at the door %s: got %s, want neither a secret nor a session", forgery, door, r.body)
+			t.Errorf("%s at %s: got %s, want neither a secret nor a session", forgery, entry, r.body)
 		}
 	}
-	for door, lines := range doors {
+	for entry, lines := range entryPoints {
 		for forgery, header := range headers {
-			try(door, forgery, lines[0], append(lines[1:len(lines):len(lines)], header))
+			try(entry, forgery, lines[0], append(lines[1:len(lines):len(lines)], header))
 		}
 	}
-	for door, lines := range doors {
+	for entry, lines := range entryPoints {
 		unmade := s.reached.Load()
 		at := targets(t, s, other)
-		before += s.reached.Load() - unmade // to make them takes a request
+		before += s.reached.Load() - unmade // making them sends a request
 		for forgery, query := range at {
-			try(door, forgery, lines[0]+"?"+query, lines[1:])
+			try(entry, forgery, lines[0]+"?"+query, lines[1:])
 		}
 	}
 	if n := s.reached.Load() - before; n != 0 {
@@ -229,14 +251,14 @@ func TestForgeriesAtEveryDoor(t *testing.T) {
 	if t.Logf("%d attempts", attempts); attempts < 1600 {
 		t.Errorf("got %d attempts, want at least 1600", attempts)
 	}
-	// A sandbox's token opens it, and whatever else was sent does not count.
+	// The token of a sandbox is accepted there, and other credentials are ignored.
 	if r := s.send("POST /process.Process/Start", "X-Access-Token: "+theAccess, "Authorization: Bearer "+theToken[1:]); r.status != 200 {
 		t.Errorf("with an access token: got status %d %s, want 200", r.status, r.body)
 	}
-	// The doors are open to who has the key.
-	for door, lines := range doors {
+	// All entry points accept the key.
+	for entry, lines := range entryPoints {
 		if r := s.send(lines[0], append(lines[1:len(lines):len(lines)], "X-API-Key: "+theKey)...); r.status != 200 {
-			t.Errorf("the door %s with the key: got status %d %s, want 200", door, r.status, r.body)
+			t.Errorf("%s with the key: got status %d %s, want 200", entry, r.status, r.body)
 		}
 	}
 }

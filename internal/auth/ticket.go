@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A ticket has a recognizable form, so that a parameter of the same name that is meant for a
-// service behind us remains untouched.
+// A ticket has a recognizable form, so that a parameter of the same name for a service behind
+// us is not removed.
 const (
 	ticketPrefix = "tkt_"
 	ticketBytes  = 32
@@ -26,8 +26,8 @@ var (
 	ErrSessionOver    = errors.New("the session has ended; sign in again")
 )
 
-// ticketStore holds the hashes of tickets that can still be used. It forgets used and expired
-// ones: an unknown ticket and a used one are treated alike.
+// ticketStore holds the hashes of unused tickets. It removes used and expired ones, so unknown
+// and used tickets are treated the same.
 type ticketStore struct {
 	now func() time.Time
 
@@ -38,8 +38,8 @@ type ticketStore struct {
 
 type ticket struct {
 	hash    [sha256.Size]byte
-	owner   Identity // who created it; Site is the only site that it is valid for
-	session session  // that it descends from, and that starts with it otherwise
+	owner   Identity // its creator; Site is the only site where it is valid
+	session session  // of the creator, or one that starts with the ticket
 	expires time.Time
 }
 
@@ -66,7 +66,7 @@ func (s *ticketStore) issue(t ticket) (string, error) {
 	return text, nil
 }
 
-// use uses up a ticket. Of several concurrent callers one succeeds.
+// use consumes a ticket. Exactly one of several concurrent callers succeeds.
 func (s *ticketStore) use(text string) (t ticket, ok bool) {
 	hash := sha256.Sum256([]byte(text))
 	s.mu.Lock()
@@ -85,7 +85,7 @@ func (s *ticketStore) forget(e *list.Element) {
 	s.byAge.Remove(e)
 }
 
-// takeTickets removes our tickets from the URL of the request and returns them. Other
+// takeTickets removes our tickets from the URL of a request and returns them. Other
 // parameters remain byte for byte, in order.
 func takeTickets(r *http.Request) []string {
 	tickets, rest := cutParameter(r.URL.RawQuery, "ticket", isTicket)

@@ -16,15 +16,15 @@ import (
 
 type peerKey struct{}
 
-// ConnContext announces a connection to the Guard, which asks for its user when it needs to.
-// It is meant for http.Server.ConnContext.
+// ConnContext announces a connection to the Guard, which determines its user when necessary.
+// It is for http.Server.ConnContext.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, sync.OnceValues(func() (int, error) { return peer.User(c) }))
 }
 
-// LocalUsers returns the IDs of the users that a server without credentials admits: root,
-// the user that runs it, the one who started it with sudo (an ID, or empty), and the named
-// ones. A * admits everybody, which is nil.
+// LocalUsers returns the IDs of the users that a server without credentials admits: root, the
+// user that runs it, the user that started it with sudo (an ID, or empty), and the named
+// users. A * admits all users; then the result is nil.
 func LocalUsers(names []string, sudoer string) ([]int, error) {
 	ids := []int{0, os.Geteuid()}
 	if id, err := strconv.Atoi(sudoer); err == nil && os.Geteuid() == 0 {
@@ -41,7 +41,7 @@ func LocalUsers(names []string, sudoer string) ([]int, error) {
 				return nil, fmt.Errorf("local user %q: %w", name, err)
 			}
 			if id, err = strconv.Atoi(u.Uid); err != nil {
-				return nil, fmt.Errorf("local user %q has the ID %q, which is no number", name, u.Uid)
+				return nil, fmt.Errorf("local user %q has the ID %q, which is not a number", name, u.Uid)
 			}
 		}
 		ids = append(ids, id)
@@ -49,10 +49,10 @@ func LocalUsers(names []string, sudoer string) ([]int, error) {
 	return ids, nil
 }
 
-// strangeUser rejects the connections of other users of this machine. The file system
-// decides who can open a Unix socket.
-func (g *Guard) strangeUser(r *http.Request) *refusal {
-	if g.c.Users == nil || overUnix(r) {
+// rejectOtherUser rejects connections of other users of this machine, unless credentials
+// identify callers. File permissions control access to a Unix socket.
+func (g *Guard) rejectOtherUser(r *http.Request) *refusal {
+	if !g.open || g.c.Users == nil || overUnix(r) {
 		return nil
 	}
 	find, ok := r.Context().Value(peerKey{}).(func() (int, error))

@@ -78,7 +78,7 @@ func TestAConnectionWithoutAUserIsRefused(t *testing.T) {
 	}
 	s = &server{t: t, network: "unix", addr: serveUsers(t, "unix", t.TempDir()+"/s", []int{}, false)}
 	if r := s.send("GET /"); r.status != 200 {
-		t.Errorf("Unix socket: got status %d %s, want 200: its file decides", r.status, r.body)
+		t.Errorf("Unix socket: got status %d %s, want 200: file permissions control access", r.status, r.body)
 	}
 }
 

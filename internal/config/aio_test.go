@@ -56,7 +56,7 @@ func TestAioDefaults(t *testing.T) {
 	}
 }
 
-// TestSessionLogsAreNotInTheHome: a recursive search of the home does not find what an agent did.
+// TestSessionLogsAreNotInTheHome: a recursive search of the home does not find session logs.
 func TestSessionLogsAreNotInTheHome(t *testing.T) {
 	t.Parallel()
 	me, err := user.Current()
@@ -87,7 +87,7 @@ func TestAioRuntime(t *testing.T) {
 		want string
 	}{
 		{[]string{"XDG_RUNTIME_DIR=" + there}, there + "/aio"},
-		{[]string{"XDG_RUNTIME_DIR=" + there, "AIO_USER=0", "AIO_STATE=/s"}, "/s"}, // it is not that user's
+		{[]string{"XDG_RUNTIME_DIR=" + there, "AIO_USER=0", "AIO_STATE=/s"}, "/s"}, // it belongs to another user
 		{[]string{"XDG_RUNTIME_DIR=" + there + "/none"}, "/home/x/.local/state/aio"},
 		{[]string{"XDG_RUNTIME_DIR=."}, "/home/x/.local/state/aio"},
 		{nil, "/home/x/.local/state/aio"},
@@ -113,7 +113,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-func TestAioPlaces(t *testing.T) {
+func TestAioDirectories(t *testing.T) {
 	t.Parallel()
 	var a Aio
 	env := []string{"HOME=/home/x", "XDG_STATE_HOME=/state", "WORKSPACE=~/project/"}
@@ -169,7 +169,7 @@ func TestAioAccepts(t *testing.T) {
 	}
 }
 
-func TestAioRefusesByName(t *testing.T) {
+func TestAioNamesRejectedVariables(t *testing.T) {
 	t.Parallel()
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -279,7 +279,7 @@ func TestAioNeverPrintsSecrets(t *testing.T) {
 	}
 }
 
-// The contract names these variables; each must have a setting.
+// Each variable of the public contract must have a setting.
 func TestAioKnowsTheContractsVariables(t *testing.T) {
 	t.Parallel()
 	var known []string
@@ -288,7 +288,8 @@ func TestAioKnowsTheContractsVariables(t *testing.T) {
 	}
 	for _, name := range strings.Fields(`WORKSPACE HOMEPAGE BROWSER_LANG CHROME_UI_LANG BROWSER_USER_AGENT BROWSER_EXTRA_ARGS
 		BROWSER_ALLOW_FILE_SELECTION_DIALOGS DISPLAY_WIDTH DISPLAY_HEIGHT TZ PROXY_SERVER PROXY_EXCLUDE PROXY_INCLUDE
-		DNS_OVER_HTTPS_TEMPLATES JWT_PUBLIC_KEY AUTH_TOKEN TICKET_TTL_SECONDS WAIT_PORTS DISABLE_JUPYTER DISABLE_BROWSER DISABLE_MCP_BROWSER DISABLE_VNC PUBLIC_PORT
+		DNS_OVER_HTTPS_TEMPLATES JWT_PUBLIC_KEY AUTH_TOKEN TICKET_TTL_SECONDS WAIT_PORTS DISABLE_JUPYTER DISABLE_BROWSER
+		DISABLE_MCP_BROWSER DISABLE_VNC PUBLIC_PORT
 		RUN_HOOK_INIT RUN_HOOK_PRE_SERVICES RUN_HOOK_POST_READY CODEX_X OPENCODE_X AIO_API_KEY USER_UID USER_GID BROWSER_URL_BLOCKLIST
 		BROWSER_URL_ALLOWLIST BROWSER_INIT_COOKIES BROWSER_DOWNLOAD_DIR PROXY_MAP SANDBOX_API_KEY RUN_HOOKS_STRICT SANDBOX_SHUTDOWN_HOOKS
 		SANDBOX_SHUTDOWN_HOOKS_TIMEOUT AIO_SKILLS_PATH EXTRA_MCP_SERVERS MAX_SHELL_SESSIONS PYTHON_VERSION NODE_CODE_EXEC_VERSION LOG_DIR`) {
@@ -319,7 +320,7 @@ func TestSystemReadsTheProcess(t *testing.T) {
 	}
 }
 
-// TestPublicPort: the port of the public image applies to the default address alone.
+// TestPublicPort: the port of the public image applies only to the default address.
 func TestPublicPort(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"PUBLIC_PORT=9000", "127.0.0.1:9000"}, {"PUBLIC_PORT=9000 AIO_LISTEN=0.0.0.0:80", "0.0.0.0:80"},

@@ -24,7 +24,7 @@ import (
 
 // Complete implements Completer.
 func (a *Aio) Complete(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
-	a.Listen = strings.TrimPrefix(a.Listen, "tcp:") // as a hub passes it
+	a.Listen = strings.TrimPrefix(a.Listen, "tcp:") // hubs pass this form
 	a.resolvePublicNames()
 	a.resolveDirectories(lookup, fault)
 	checkServer(a.Listen, a.PublicHosts, a.AllowedOrigins, a.TrustedProxies, fault)
@@ -45,11 +45,11 @@ func (a *Aio) Complete(lookup func(string) (string, bool), fault func(key, forma
 	checkNames("opencode", "OPENCODE_", a.OpenCode, fault)
 }
 
-// defaultListen is the default address, as the tag of the setting says.
+// defaultListen is the default address, as in the tag of the setting.
 const defaultListen = "127.0.0.1:8080"
 
-// resolvePublicNames applies the settings that the public image has under names of its own:
-// the port and the numeric IDs of the user.
+// resolvePublicNames applies the settings that only the public image has: the port and the
+// numeric IDs of the user.
 func (a *Aio) resolvePublicNames() {
 	if a.PublicPort != 0 && a.Listen == defaultListen {
 		a.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(a.PublicPort))
@@ -72,7 +72,7 @@ func (a *Aio) checkVersions(fault func(key, format string, args ...any)) {
 	}
 }
 
-// checkNames validates the names of collected variables: a file can hold any name.
+// checkNames validates the names of collected variables, because a file can contain any name.
 func checkNames(key, prefix string, m map[string]string, fault func(key, format string, args ...any)) {
 	for _, name := range sortedKeys(m) {
 		if !strings.HasPrefix(name, prefix) {
@@ -82,7 +82,7 @@ func checkNames(key, prefix string, m map[string]string, fault func(key, format 
 }
 
 // resolveDirectories sets the directories that are not configured and makes all of them
-// absolute. With --user, that user's home counts, not the caller's.
+// absolute. With --user, they are relative to that user's home.
 func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
 	home, _ := lookup("HOME")
 	stateHome, _ := lookup("XDG_STATE_HOME")
@@ -118,7 +118,7 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 			a.State = filepath.Join(a.Home, ".local/state/aio")
 		}
 		logs = a.State
-		// Servers with homes of their own have logs of their own, too.
+		// Servers with separate homes have separate logs.
 		if u, err := user.LookupId(uid); err == nil && a.Home == u.HomeDir && (!a.Contained || sameDevice(a.Home, logsParent)) {
 			logs = filepath.Join(logsParent, "aio-"+uid)
 		}
@@ -158,8 +158,8 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	}
 }
 
-// logsParent is where logs of sessions are kept: it outlives a restart of the machine, and nobody
-// searches it for their own files.
+// logsParent contains the logs of sessions. It survives a restart of the machine, and users do
+// not search it for their files.
 const logsParent = "/var/tmp"
 
 // expand replaces a leading ~ and cleans an absolute path.
@@ -173,8 +173,8 @@ func expand(path, home string) string {
 	return path
 }
 
-// findUser looks up a name or ID. It accepts an ID without an entry: containers often
-// run as one.
+// findUser looks up a name or ID. It accepts an ID without an entry, because containers often
+// run with one.
 func findUser(name string) (*user.User, error) {
 	if u, err := user.Lookup(name); err == nil {
 		return u, nil
@@ -236,7 +236,7 @@ func checkListen(listen string) error {
 	return nil
 }
 
-// checkDoor validates the address that takes the place of a Unix socket.
+// checkDoor validates the address that replaces a Unix socket.
 func checkDoor(door, listen string) error {
 	if door == "" {
 		return nil
@@ -246,7 +246,7 @@ func checkDoor(door, listen string) error {
 		return errors.New("is not a loopback address and a word; use one such as 127.0.0.1:61080/word")
 	}
 	if !strings.HasPrefix(listen, "unix:") {
-		return errors.New("takes the place of a Unix socket; set listen to unix:/path")
+		return errors.New("replaces a Unix socket; set listen to unix:/path")
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func isPort(s string, low uint64) bool {
 	return err == nil && n >= low
 }
 
-// Prefixes parses networks; a single address is a network of one.
+// Prefixes parses networks. A single address is a network with one address.
 func Prefixes(list []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, 0, len(list))
 	for _, s := range list {
@@ -280,7 +280,9 @@ func (a *Aio) checkCredentials(fault func(key, format string, args ...any)) {
 		}
 	}
 	// Other characters cannot be sent in a header.
-	for _, s := range []struct{ key, value string }{{"auth_token", a.AuthToken}, {"api_key", a.APIKey}, {"sandbox_api_key", a.SandboxAPIKey}} {
+	for _, s := range []struct{ key, value string }{
+		{"auth_token", a.AuthToken}, {"api_key", a.APIKey}, {"sandbox_api_key", a.SandboxAPIKey},
+	} {
 		if strings.ContainsFunc(s.value, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			fault(s.key, "must consist of printable ASCII characters without spaces, because it is sent in a header")
 		}

@@ -6,5 +6,5 @@ type Client struct {
 	Token string `key:"token" env:"AIO_TOKEN,AUTH_TOKEN" secret:"true" doc:"Bearer token to send."`
 	Key   string `key:"api_key" env:"AIO_API_KEY,SANDBOX_API_KEY" secret:"true" doc:"API key to send."`
 
-	ServerUsers []string `key:"server_users" env:"AIO_SERVER_USERS" doc:"Users (names or IDs) of this machine, besides root and you, whose server is called; * means all."`
+	ServerUsers []string `key:"server_users" env:"AIO_SERVER_USERS" doc:"Local users whose server is trusted, with root and you; * means all."`
 }

@@ -1,11 +1,11 @@
 // Package config fills one flat struct per program from four layers:
 // defaults < file < environment < flags.
 //
-// It owns the syntax of values (types, limits, lists, sizes), the search for the
-// file, the origin of each value, and the list of variables that children must not
-// see. It is the only package that reads the process's environment. It rejects
-// unknown keys, unknown variables with the program's own prefix and bad values, all
-// at once, and then leaves the struct untouched.
+// It owns the syntax of values (types, limits, lists, sizes), the search for the file, the
+// origin of each value, and the list of variables that are hidden from children. It is the
+// only package that reads the process's environment. It reports all unknown keys, unknown
+// variables with the program's prefix and invalid values together, and then does not change
+// the struct.
 package config
 
 import (
@@ -16,28 +16,28 @@ import (
 	"strings"
 )
 
-// Source is everything that Load reads. It is plain data, so a test needs neither a
-// process environment nor a home directory.
+// Source is the input of Load. It is plain data, so tests need neither a process environment
+// nor a home directory.
 type Source struct {
 	// File is the path of a YAML file; empty means none. An unreadable file is a
 	// fault.
 	File string
 	// Environ holds KEY=value pairs as in os.Environ. A variable that is set but
-	// empty counts as unset: container tools pass optional variables that way.
+	// empty counts as unset, because container tools pass optional variables that way.
 	Environ []string
-	// Flags holds the given command-line values by flag name without dashes.
+	// Flags contains the given command-line values by flag name without dashes.
 	Flags map[string][]string
-	// Prefix marks the program's own variables ("AIO_"): an unknown one is a
-	// fault. If it is empty, unknown variables are ignored.
+	// Prefix is that of the program's variables ("AIO_"). An unknown variable with the
+	// prefix is a fault. If Prefix is empty, unknown variables are ignored.
 	Prefix string
 	// Ignore lists variables with the prefix that are not settings of the program.
 	Ignore []string
 }
 
-// Sudoer returns the ID of the user who started this process with sudo, or nothing.
+// Sudoer returns the ID of the user that started this process with sudo, or "".
 func Sudoer() string { return os.Getenv("SUDO_UID") }
 
-// OfSudoer adds the user who started this program with sudo, if any, to a list of users.
+// OfSudoer adds the user that started this program with sudo, if any, to a list of users.
 func OfSudoer(users []string) []string {
 	if id := Sudoer(); id != "" && os.Geteuid() == 0 {
 		return append(slices.Clone(users), id)
@@ -45,8 +45,8 @@ func OfSudoer(users []string) []string {
 	return users
 }
 
-// Environ returns the environment of this process, for programs that run as its user
-// sees it and for clients, whose few settings have no file.
+// Environ returns the environment of this process, for child processes and for clients, whose
+// settings have no file.
 func Environ() []string { return os.Environ() }
 
 // System returns the Source of this process: its environment, the file that File
@@ -62,10 +62,10 @@ func System(program string, flags map[string][]string) Source {
 		Environ: environ,
 		Flags:   flags,
 		Prefix:  strings.ToUpper(program) + "_",
-		// The command lines read AIO_TOKEN, COVE_URL, COVE_CONTEXT and COVE_CONFIG_DIR. A hub passes COVE_LISTEN
-		// and COVE_EGRESS to its sandboxes, one of which may run a hub. The others
-		// are variables of the public sandbox image without a meaning here: an
-		// environment that was written for it must not prevent the start.
+		// The command lines read AIO_TOKEN, COVE_URL, COVE_CONTEXT and COVE_CONFIG_DIR. A hub
+		// passes COVE_LISTEN and COVE_EGRESS to its sandboxes, which may run a hub. The others
+		// are variables of the public sandbox image that have no effect here. They must not
+		// prevent the start.
 		Ignore: []string{"AIO_TOKEN", "AIO_CLI_SKILL_ENABLED", "COVE_URL", "COVE_CONTEXT", "COVE_CONFIG_DIR", "COVE_LISTEN", "COVE_EGRESS"},
 	}
 }
@@ -91,11 +91,11 @@ type Report struct {
 	Rows []Row `json:"rows"`
 }
 
-// Fault is one thing that is wrong with the configuration.
+// Fault is one problem of the configuration.
 type Fault struct {
 	Key     string // the setting; the given name if it is unknown
-	Origin  string // where the value comes from
-	Problem string // what is wrong and what is allowed
+	Origin  string // source of the value
+	Problem string // the problem and the allowed values
 }
 
 func (f Fault) Error() string {
@@ -122,9 +122,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Load fills dst, a pointer to a flat tagged struct, from src. On any fault it
-// returns an *Error with all of them and leaves dst as it was. It panics on invalid
-// tags, which are a mistake in the program.
+// Load fills dst, a pointer to a flat tagged struct, from src. If there are faults, it returns
+// an *Error with all of them and does not change dst. It panics on invalid tags, which are an
+// error in the program.
 func Load(dst any, src Source) (*Report, error) {
 	fields := Fields(dst)
 	env := newEnviron(src.Environ)
@@ -157,8 +157,8 @@ type loader struct {
 	faults  []Fault
 }
 
-// fill sets the field from the highest layer that has a value. An invalid value in a
-// lower layer is reported too: it would take effect once the upper one is removed.
+// fill sets the field from the highest layer that has a value. It also reports an invalid value
+// in a lower layer, which would become effective without the upper one.
 func (l *loader) fill(i int, f Field, file map[string]fileValue, env environ, flags map[string][]string) {
 	target := l.out.Elem().Field(f.index)
 	l.origins[i] = "default"
@@ -197,8 +197,8 @@ func (l *loader) fault(key, origin, problem string) {
 	l.faults = append(l.faults, Fault{Key: key, Origin: origin, Problem: problem})
 }
 
-// completeFault records a fault that a Completer found. A key that already has a fault
-// gets no second one: it holds its default.
+// completeFault records a fault that a Completer found. It ignores keys that already have a
+// fault, because their fields contain the default.
 func (l *loader) completeFault(key, format string, args ...any) {
 	for i, f := range l.fields {
 		if f.Key == key {
@@ -232,8 +232,8 @@ func (l *loader) report() *Report {
 	return r
 }
 
-// Redact formats a config struct as key=value pairs with secrets hidden. Config structs
-// use it for String and GoString, so that a careless %v or log line reveals nothing.
+// Redact formats a config struct as key=value pairs with secrets hidden. Config structs use it
+// for String and GoString, so that %v and log lines reveal no secret.
 func Redact(dst any) string {
 	v := reflect.ValueOf(dst).Elem()
 	var b strings.Builder

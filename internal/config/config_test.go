@@ -102,7 +102,7 @@ func TestValues(t *testing.T) {
 		flags map[string][]string
 		want  sample
 	}{
-		{name: "spaces around a value go", env: []string{"AIO_TOKEN= abc\n"}, want: base(func(s *sample) { s.Token = "abc" })},
+		{name: "spaces around a value are removed", env: []string{"AIO_TOKEN= abc\n"}, want: base(func(s *sample) { s.Token = "abc" })},
 		{name: "bool words", env: []string{"AIO_QUIET=Yes"}, want: base(func(s *sample) { s.Quiet = true })},
 		{name: "bare duration is seconds", env: []string{"AIO_TTL_SECONDS=90"}, want: base(func(s *sample) { s.TTL = 90 * time.Second })},
 		{name: "duration with unit", flags: map[string][]string{"ttl": {"1m30s"}}, want: base(func(s *sample) { s.TTL = 90 * time.Second })},
@@ -122,6 +122,8 @@ func TestValues(t *testing.T) {
 		{name: "one port in the file", file: "ports: 80", want: base(func(s *sample) { s.Ports = []int{80} })},
 		{name: "map as text", env: []string{"AIO_MAP=a.example=80, b=http://x/?q=1"},
 			want: base(func(s *sample) { s.Map = map[string]string{"a.example": "80", "b": "http://x/?q=1"} })},
+		{name: "map as a list of pairs", file: "mapping: ['a=1,2', 'b=c']",
+			want: base(func(s *sample) { s.Map = map[string]string{"a": "1,2", "b": "c"} })},
 		{name: "map in the file", file: "mapping: {a: 80, b: c}", want: base(func(s *sample) { s.Map = map[string]string{"a": "80", "b": "c"} })},
 		{name: "prefix map", env: []string{"AGENT_KEY=k", "AGENT_URL=u", "AGENTS=x", "AGENT_EMPTY="},
 			want: base(func(s *sample) { s.Agent = map[string]string{"AGENT_KEY": "k", "AGENT_URL": "u"} })},
@@ -178,12 +180,12 @@ func TestFaults(t *testing.T) {
 		{name: "quote not closed", env: []string{"AIO_ARGS=--a='b"}, want: []string{"unclosed quote"}},
 		{name: "list where one value belongs", file: "workers: [1, 2]", want: []string{"a single value"}},
 		{name: "mapping where a list belongs", file: "hosts: {a: b}", want: []string{"must be a list"}},
-		{name: "list where a mapping belongs", file: "mapping: [a, b]", want: []string{"not a list"}},
+		{name: "list where a mapping belongs", file: "mapping: [a, b]", want: []string{`"a"`, "name=value"}},
 		{name: "nested list", file: "hosts: [[a]]", want: []string{"single values"}},
 		{name: "nested mapping", file: "mapping: {a: {b: c}}", want: []string{"single values"}},
 		{name: "unknown key", file: "log_levle: info", want: []string{`"log_levle"`, "config.yaml:1", "did you mean log_level?"}},
 		{name: "key with dashes", file: "log-level: info", want: []string{"did you mean log_level?"}},
-		{name: "unknown key like no other", file: "zzzzzz: info", want: []string{"unknown key"}, never: "did you mean"},
+		{name: "unknown key without a similar one", file: "zzzzzz: info", want: []string{"unknown key"}, never: "did you mean"},
 		{name: "key twice", file: "workers: 2\nworkers: 3\n", want: []string{"duplicated", "line 1", "config.yaml:2"}},
 		{name: "unknown variable", env: []string{"AIO_LISTN=x"}, want: []string{"environment AIO_LISTN", "did you mean AIO_LISTEN?"}},
 		{name: "unknown flag", flags: map[string][]string{"lissten": {"x"}}, want: []string{"--lissten", "did you mean --listen?"}},
@@ -229,7 +231,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestEnvironmentOfOthersIsLeftAlone(t *testing.T) {
+func TestForeignVariablesAreIgnored(t *testing.T) {
 	t.Parallel()
 	var got sample
 	_, err := Load(&got, Source{
@@ -237,7 +239,7 @@ func TestEnvironmentOfOthersIsLeftAlone(t *testing.T) {
 		Ignore: []string{"AIO_THEIRS"},
 		Environ: []string{
 			"PATH=/bin", "AIO_API_URL=http://x", "AIO_CONFIG=/x", "AIO_SERVER_USERS=*", "AIO_THEIRS=1",
-			// What a cluster sets for a service called aio, and for one called aio-web.
+			// Variables that a cluster sets for services with the names aio and aio-web.
 			"AIO_SERVICE_HOST=10.0.0.1", "AIO_SERVICE_PORT=80", "AIO_SERVICE_PORT_HTTP=80", "AIO_PORT=tcp://10.0.0.1:80",
 			"AIO_PORT_80_TCP=tcp://10.0.0.1:80", "AIO_PORT_80_TCP_PROTO=tcp", "AIO_PORT_80_TCP_PORT=80", "AIO_PORT_80_TCP_ADDR=10.0.0.1",
 			"AIO_WEB_SERVICE_HOST=10.0.0.2", "AIO_WEB_PORT=tcp://10.0.0.2:80",
@@ -247,7 +249,7 @@ func TestEnvironmentOfOthersIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(&got, Source{Prefix: "AIO_", Environ: []string{"AIO_PORT=80"}}); err == nil {
-		t.Error("AIO_PORT=80: got no error, want it refused, since no cluster sets it so")
+		t.Error("AIO_PORT=80: got no error, want it rejected, because no cluster sets such a value")
 	}
 }
 
@@ -313,6 +315,23 @@ func TestFieldsDescribeTheStruct(t *testing.T) {
 	f := fields[1]
 	if f.Key != "log_level" || f.Flag != "log-level" || f.Type != String || f.Default != "info" || len(f.Enum) != 2 || len(f.Env) != 2 {
 		t.Errorf("got %+v, want log_level with two variables and two values", f)
+	}
+}
+
+// TestDocs: settings are documented in their order.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	for name, dst := range map[string]Documented{"aio": &Aio{}, "cove": &Cove{}} {
+		var got, want []string
+		for _, pair := range dst.Docs() {
+			got = append(got, pair[0])
+		}
+		for _, f := range Fields(dst) {
+			want = append(want, f.Key)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: keys (-want +got):\n%s", name, d)
+		}
 	}
 }
 

@@ -2,5 +2,5 @@
 
 package config
 
-// sameDevice is false where no server runs.
+// sameDevice is false on systems without a server.
 func sameDevice(_, _ string) bool { return false }

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// environ is an environment by name. If a name occurs twice, the first counts, as with
+// environ is an environment by name. If a name occurs twice, the first value is used, as in
 // getenv.
 type environ map[string]string
 
@@ -22,7 +22,7 @@ func newEnviron(pairs []string) environ {
 	return e
 }
 
-// lookup returns a variable; one that is blank counts as unset.
+// lookup returns a variable; a blank value counts as unset.
 func (e environ) lookup(name string) (string, bool) {
 	v, ok := e[name]
 	return v, ok && strings.TrimSpace(v) != ""
@@ -52,13 +52,13 @@ func (e environ) find(names []string) (string, raw, bool) {
 	return "", raw{}, false
 }
 
-// rejectUnknownVariables reports variables with the program's prefix that are no setting:
-// most are typos, and one in a security setting would go unnoticed.
+// rejectUnknownVariables reports variables with the program's prefix that are not settings.
+// Most of them are typos, which would go unnoticed in a security setting.
 func (l *loader) rejectUnknownVariables(env environ, prefix string, ignore []string) {
 	if prefix == "" {
 		return
 	}
-	// The path of the file, and what only the command line uses.
+	// The path of the file, and settings of the command line.
 	known := append([]string{prefix + "CONFIG", prefix + "API_URL", prefix + "SERVER_USERS"}, ignore...)
 	for _, f := range l.fields {
 		known = append(known, f.Env...)
@@ -74,7 +74,7 @@ func (l *loader) rejectUnknownVariables(env environ, prefix string, ignore []str
 
 // clusterVariable returns a function that recognizes the variables which Kubernetes sets
 // in every container for a service whose name starts like the prefix (service "aio":
-// AIO_SERVICE_HOST, AIO_PORT=tcp://…). Nobody chose them, so they are not a fault.
+// AIO_SERVICE_HOST, AIO_PORT=tcp://…). They are not a fault, because no user has set them.
 func clusterVariable(prefix string) func(name, value string) bool {
 	start := `^` + regexp.QuoteMeta(prefix) + `([A-Z0-9_]+_)?`
 	theirs := regexp.MustCompile(start + `(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
@@ -85,8 +85,8 @@ func clusterVariable(prefix string) func(name, value string) bool {
 	}
 }
 
-// Scrub returns the environment that a child process may see: without the variables of
-// dst's secret settings.
+// Scrub returns the environment for a child process, without the variables of dst's secret
+// settings.
 func Scrub(environ []string, dst any) []string {
 	var secret []string
 	for _, f := range Fields(dst) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -20,15 +21,15 @@ type Field struct {
 	Type    Type
 	Default string
 	Doc     string
-	Secret  bool // hidden when shown
-	Scrub   bool // kept from children
+	Secret  bool // hidden in output
+	Scrub   bool // removed from the environment of children
 	Enum    []string
 	Min     string
 	Max     string
 
-	public bool // no secret, although it is treated as one
-	url    bool // only the user information inside the URL is hidden
-	words  bool // text is split at white space, as a shell does
+	public bool // not a secret, but treated as one
+	url    bool // only the user information in the URL is hidden
+	words  bool // text is split at white space, as in a shell
 	limits tag.Limits
 	index  int
 }
@@ -52,14 +53,14 @@ const (
 // Bytes is an amount of memory or disk, written as 1048576, 1MiB or 1MB.
 type Bytes int64
 
-// knownTags are the tags of a setting, beside those of internal/api/tag:
+// knownTags are the tags of a setting, in addition to those of internal/api/tag:
 //
 //	key     key in the file; with dashes instead of underscores it is the flag
 //	env     variables, separated by commas; NAME_* (maps only) collects by prefix
-//	secret  "true": hidden when shown, kept from children; "public": likewise, but
-//	        others may see it; "print": hidden only; "url": user information hidden,
-//	        kept from children
-//	sep     for []string: "space" splits like a shell (quotes hold words together);
+//	secret  "true": hidden in output and from children; "public": the same, but not
+//	        confidential; "print": hidden in output only; "url": hidden from children,
+//	        user information hidden in output
+//	sep     for []string: "space" splits like a shell (quotes group words);
 //	        by default text is split at commas and newlines
 //
 // Limits apply to numbers, durations and sizes, and to each element of a list.
@@ -79,15 +80,27 @@ func Fields(dst any) []Field {
 	return list.([]Field)
 }
 
-// parsed caches the lists by type: a program needs them several times while it
-// starts, and reading a hundred tags takes a good part of that time.
+// parsed caches the lists by type. A program needs them several times during startup, and
+// parsing a hundred tags takes a large part of that time.
 var parsed sync.Map
 
+// Documented is implemented by config structs whose documentation is too long for doc tags.
+type Documented interface {
+	// Docs returns pairs of a key and the documentation of the setting.
+	Docs() [][2]string
+}
+
 func parseFields(t reflect.Type) []Field {
+	docs := make(map[string]string, t.NumField())
+	if d, ok := reflect.New(t).Interface().(Documented); ok {
+		for _, pair := range d.Docs() {
+			docs[pair[0]] = pair[1]
+		}
+	}
 	fields := make([]Field, 0, t.NumField())
 	keys, names := make(map[string]string, t.NumField()), make(map[string]string, 2*t.NumField())
 	for sf, tags := range tag.Fields(t) {
-		f := newField(sf, tags)
+		f := newField(sf, tags, docs)
 		if other, dup := keys[f.Key]; dup {
 			panic(fmt.Sprintf("config: fields %s and %s share the key %q", other, f.Name, f.Key))
 		}
@@ -103,7 +116,7 @@ func parseFields(t reflect.Type) []Field {
 	return fields
 }
 
-func newField(sf reflect.StructField, tags tag.Tags) Field {
+func newField(sf reflect.StructField, tags tag.Tags, docs map[string]string) Field {
 	reject := func(format string, args ...any) {
 		panic(fmt.Sprintf("config: field "+sf.Name+" "+format, args...))
 	}
@@ -123,8 +136,8 @@ func newField(sf reflect.StructField, tags tag.Tags) Field {
 	if f.Key == "" || f.Key != strings.ToLower(f.Key) || strings.ContainsAny(f.Key, "-. ") {
 		reject("needs a key tag of lower-case letters, digits and underscores")
 	}
-	if f.Doc == "" {
-		reject("needs a doc tag")
+	if f.Doc = cmp.Or(f.Doc, docs[f.Key]); f.Doc == "" {
+		reject("needs a doc")
 	}
 	f.Flag = strings.ReplaceAll(f.Key, "_", "-")
 	switch secret := tags.Get("secret"); secret {
@@ -159,7 +172,7 @@ func newField(sf reflect.StructField, tags tag.Tags) Field {
 	return f
 }
 
-// Exposes reports whether values given for the setting hold a secret.
+// Exposes reports whether values given for the setting contain a secret.
 func (f Field) Exposes(values []string) bool {
 	return f.Secret && !f.public && len(values) > 0 || f.url &&
 		slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, "@") })

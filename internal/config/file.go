@@ -19,8 +19,8 @@ const maxFile = 1 << 20
 
 // File finds the configuration file of a program ("aio"): the path given by flag,
 // else by the variable AIO_CONFIG, else /etc/aio/config.yaml if that exists.
-// Empty means none. A path that was given is returned even if the file is missing:
-// Load then fails instead of ignoring settings that somebody wants.
+// Empty means none. A given path is returned even if the file is missing, so that Load fails
+// instead of ignoring the file.
 func File(program, flag string, environ []string) string {
 	if flag != "" {
 		return flag
@@ -125,8 +125,8 @@ func parseFile(path string) (*yaml.Node, error) {
 	return root, nil
 }
 
-// fromNode returns a value as the text in the file, so that a token of digits remains
-// text. set is false for null.
+// fromNode returns a value as the text in the file, so that a token of digits remains text.
+// set is false for null.
 func fromNode(n *yaml.Node) (r raw, set bool, err error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

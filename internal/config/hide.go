@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Hide overwrites the values of dst's secret settings where other programs of the same user
-// can read what this process was started with: /proc/PID/environ and /proc/PID/cmdline. The
-// source keeps its own copies. DetachArgs must have been called before flags were parsed.
+// Hide overwrites the values of dst's secret settings in /proc/PID/environ and
+// /proc/PID/cmdline, which other programs of the same user can read. The source keeps its
+// copies. DetachArgs must be called before flags are parsed.
 func Hide(src Source, dst any) error {
 	secrets := secretValues(src, dst)
 	if len(secrets) == 0 {
@@ -33,14 +33,14 @@ func Hide(src Source, dst any) error {
 	return nil
 }
 
-// DetachArgs gives os.Args memory of its own: Hide overwrites what the kernel passed.
+// DetachArgs copies os.Args, because Hide overwrites the memory that the kernel passed.
 func DetachArgs() {
 	for i, arg := range os.Args {
 		os.Args[i] = strings.Clone(arg)
 	}
 }
 
-// secretValues returns what was given for secret settings, as variables and as flags.
+// secretValues returns the given values of secret settings, from variables and flags.
 func secretValues(src Source, dst any) []string {
 	var names, values []string
 	for _, f := range Fields(dst) {
@@ -62,13 +62,13 @@ func secretValues(src Source, dst any) []string {
 
 type block struct{ start, end int64 }
 
-// startBlocks returns where the arguments and the environment of this process are.
+// startBlocks returns the memory ranges of the arguments and the environment of this process.
 func startBlocks() ([]block, error) {
 	b, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return nil, err
 	}
-	// The name of the program may hold anything; the rest are numbers, from the third on.
+	// The name of the program may contain any character; the fields after it are numbers.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	const argStart = 48 - 3
 	if len(fields) < argStart+4 {

@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/spell"
 )
 
-// suggest returns a hint at the known word most similar to a wrong one, empty if none is
-// similar.
+// suggest returns a hint with the known word that is most similar to a wrong one; empty if none
+// is similar.
 func suggest(wrong string, known []string, prefix string) string {
 	best := spell.Nearest(wrong, known)
 	if best == "" {

@@ -23,7 +23,7 @@ type raw struct {
 	pairs map[string]string // a mapping
 }
 
-// parse converts raw to the field's Go type. Its errors say what is allowed and never
+// parse converts raw to the field's Go type. Its errors name the allowed values and never
 // quote a secret.
 func (f Field) parse(r raw) (reflect.Value, error) {
 	switch f.Type {
@@ -100,24 +100,27 @@ func (f Field) parseList(r raw) (reflect.Value, error) {
 }
 
 func (f Field) parseMap(r raw) (reflect.Value, error) {
-	if r.items != nil {
-		return reflect.Value{}, fmt.Errorf("must be %s, not a list", f.allowed())
-	}
 	out := make(map[string]string)
 	for k, v := range r.pairs {
 		out[k] = v
 	}
+	items := r.items
 	for _, t := range r.text {
-		for _, item := range strings.FieldsFunc(t, func(c rune) bool { return c == ',' || c == '\n' }) {
-			if item = strings.TrimSpace(item); item == "" {
-				continue
-			}
-			k, v, ok := strings.Cut(item, "=")
-			if k = strings.TrimSpace(k); !ok || k == "" {
-				return reflect.Value{}, f.reject(item)
-			}
-			out[k] = strings.TrimSpace(v)
+		list, err := f.split(t)
+		if err != nil {
+			return reflect.Value{}, err
 		}
+		items = append(items, list...)
+	}
+	for _, item := range items {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(item, "=")
+		if k = strings.TrimSpace(k); !ok || k == "" {
+			return reflect.Value{}, f.reject(item)
+		}
+		out[k] = strings.TrimSpace(v)
 	}
 	return reflect.ValueOf(out), nil
 }
@@ -142,7 +145,7 @@ func (f Field) split(text string) ([]string, error) {
 	return strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\n' }), nil
 }
 
-// splitWords splits at white space. Single and double quotes hold a word together; a
+// splitWords splits at white space. Single and double quotes group a word; a
 // backslash outside single quotes escapes the next character. It returns false if a
 // quote is not closed.
 func splitWords(text string) ([]string, bool) {
@@ -216,8 +219,8 @@ func toFloat(n reflect.Value) float64 {
 	return 0
 }
 
-// parseDuration parses Go's notation, or a number of seconds, which the variables that
-// end in _SECONDS hold.
+// parseDuration parses Go's notation, or a number of seconds, as in variables that end in
+// _SECONDS.
 func parseDuration(s string) (time.Duration, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if n < 0 || n > math.MaxInt64/int64(time.Second) {
@@ -306,8 +309,7 @@ func (f Field) allowed() string {
 	return s
 }
 
-// hidden replaces a secret that is set. An empty secret is shown as empty, so that a
-// reader can tell the two apart.
+// hidden replaces a secret that is set. An empty secret is shown as empty.
 const hidden = "•••"
 
 // show formats a value for people.
@@ -345,8 +347,8 @@ func plain(v reflect.Value) string {
 	}
 }
 
-// withoutUser hides the user information of a URL: everything between the scheme, if there
-// is one, and the last @, even if the URL is invalid.
+// withoutUser hides the user information of a URL: everything between an optional scheme and
+// the last @, even if the URL is invalid.
 func withoutUser(s string) string {
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 {
@@ -359,11 +361,11 @@ func withoutUser(s string) string {
 	return s[:start] + hidden + s[at:]
 }
 
-// quote formats a given value for an error: quoted, and shortened if it is long.
+// quote formats a given value for an error: quoted, and truncated if it is long.
 func quote(s string) string {
-	const most = 80
-	if len(s) > most {
-		cut := most
+	const maxLength = 80
+	if len(s) > maxLength {
+		cut := maxLength
 		for cut > 0 && !utf8.RuneStart(s[cut]) {
 			cut--
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	surface "github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
@@ -257,7 +258,7 @@ type rig struct {
 	hub      *Hub
 	store    *mem.Store
 	provider *provider
-	sessions *surface.Sessions
+	sessions *upstream.Sessions
 	server   *httptest.Server
 	guard    *auth.Guard
 	more     func(*guestServer)
@@ -318,7 +319,7 @@ func (r *rig) open(s setup) {
 		s.hub.Metrics = metric.New()
 	}
 	s.hub.Log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
-	r.sessions = surface.NewSessions(surface.SessionsConfig{Name: "cove", Version: "1"})
+	r.sessions = upstream.NewSessions(upstream.SessionsConfig{Name: "cove", Version: "1"})
 	if s.hub.SandboxTools == nil {
 		s.hub.SandboxTools = r.sessions
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	surface "github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 )
 
 // agent is an MCP client that knows only the hub's address.
@@ -207,7 +207,7 @@ func (f forgetful) Forget(id string) {
 // TestToolsAfterRestart: a restarted sandbox no longer knows the hub's session.
 func TestToolsAfterRestart(t *testing.T) {
 	t.Parallel()
-	sessions := surface.NewSessions(surface.SessionsConfig{Name: "cove", Version: "1"})
+	sessions := upstream.NewSessions(upstream.SessionsConfig{Name: "cove", Version: "1"})
 	defer sessions.Close()
 	forgotten := make(chan string, 100)
 	r := newRig(t, setup{hub: Config{SandboxTools: forgetful{sessions, forgotten}}})

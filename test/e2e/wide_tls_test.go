@@ -338,7 +338,7 @@ func TestWideConnectionFlood(t *testing.T) {
 	if strings.Contains(h.log.String(), "too many open files") {
 		t.Errorf("got log %s, want files for the hub itself", h.log)
 	}
-	if !strings.Contains(h.log.String(), "connections refused") {
+	if !strings.Contains(h.log.String(), "connections rejected") {
 		t.Errorf("got log %s, want a line about it", h.log)
 	}
 }

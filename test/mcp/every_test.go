@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// answer is the result of a tool, by whichever way it came.
+// answer is the result of a tool over MCP or REST.
 type answer struct {
 	Content    []json.RawMessage
 	Structured json.RawMessage `json:"structuredContent"`
@@ -40,9 +40,9 @@ func (a answer) text() string {
 	return strings.Join(all, "\n")
 }
 
-// TestEveryToolWorks: every tool of both families is called with right arguments against the real thing, once over MCP
-// and once over the REST view. Results fit the schemas that the tools declare, and both views
-// agree. A call whose text differs from run to run is compared by kind alone.
+// TestEveryToolWorks: every tool of both families is called with valid arguments in a real sandbox, once
+// over MCP and once over REST. Results match the schemas of the tools, and both interfaces agree. A
+// step whose text varies is compared only by the kinds of its content.
 func TestEveryToolWorks(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -111,7 +111,7 @@ func readListed(t *testing.T, c *gomcp.ClientSession, uri string) string {
 	}
 	r, err := c.ReadResource(t.Context(), &gomcp.ReadResourceParams{URI: uri})
 	if err != nil || !listed {
-		t.Errorf("%s: got %v, listed %v, want a resource that is listed", uri, err, listed)
+		t.Errorf("%s: got %v, listed %v, want a listed resource", uri, err, listed)
 		return ""
 	}
 	return r.Contents[0].Text + string(r.Contents[0].Blob)
@@ -137,7 +137,7 @@ func outputSchema(t *testing.T, tool *gomcp.Tool) *jsonschema.Resolved {
 	return r
 }
 
-// runStory runs all steps and returns what they answer, without what differs between two runs.
+// runStory runs all steps and returns their normalized results.
 func runStory(t *testing.T, url, site, run string, schemas map[string]*jsonschema.Resolved,
 	call func(string, json.RawMessage) answer, read func(uri string) string) []string {
 	t.Helper()
@@ -178,9 +178,9 @@ func runStory(t *testing.T, url, site, run string, schemas map[string]*jsonschem
 		if schema := schemas[s.tool]; schema != nil {
 			var tree any
 			if err := json.Unmarshal(a.Structured, &tree); err != nil {
-				t.Errorf("%s over %s: got structured content %.300s, want what its schema describes", s.tool, run, a.Structured)
+				t.Errorf("%s over %s: got structured content %.300s, want content that matches its schema", s.tool, run, a.Structured)
 			} else if err := schema.Validate(tree); err != nil {
-				t.Errorf("%s over %s: got %.600s, want what its schema describes: %v", s.tool, run, a.Structured, err)
+				t.Errorf("%s over %s: got %.600s, want content that matches its schema: %v", s.tool, run, a.Structured, err)
 			}
 		} else if len(a.Structured) > 0 && string(a.Structured) != "null" {
 			t.Errorf("%s over %s: got structured content %.300s without a schema", s.tool, run, a.Structured)
@@ -202,7 +202,7 @@ var (
 	figures = regexp.MustCompile(`[0-9]+`)
 )
 
-// normalize removes what differs between two runs: names, times and numbers.
+// normalize removes values that differ between two runs: names, times and numbers.
 func normalize(text string, names map[string]string) string {
 	for _, name := range []string{"<W>", "<N>"} {
 		text = strings.ReplaceAll(text, names[name], name)
@@ -210,7 +210,8 @@ func normalize(text string, names map[string]string) string {
 	return figures.ReplaceAllString(ids.ReplaceAllString(text, "0"), "0")
 }
 
-// kinds is what remains of a text that differs between two runs: its images. A link only says that the text is long.
+// kinds returns the part of a varying text that is compared: its images. Links depend on the length of
+// the text.
 func kinds(text string) string { return strings.Repeat("[image] ", strings.Count(text, "[image]")) }
 
 func must(t *testing.T, err error) {
@@ -232,7 +233,7 @@ func zipped(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 
-// serveSite serves the pages that the tools for web pages are tried on.
+// serveSite serves the pages for the browser tools.
 func serveSite(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/form":
@@ -240,10 +241,13 @@ func serveSite(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `<!doctype html><title>Form</title><h1>Form</h1><body style="height:4000px">
 <p>Some words to read.</p>
 <a href="/other">Other page</a> <a id="file" href="/report.csv" download>Report</a>
-<form onsubmit="done.textContent='sent '+name1.value; return false"><input id="name1" placeholder="Name"><button id="go" type="button" onclick="done.textContent='clicked'">Go</button></form>
+<form onsubmit="done.textContent='sent '+name1.value; return false"><input id="name1" placeholder="Name">
+<button id="go" type="button" onclick="done.textContent='clicked'">Go</button></form>
 <select id="color"><option value="r">Red</option><option value="g">Green</option></select>
-<input id="agree" type="checkbox"> <input id="pick" type="file"> <div id="hover" onmouseover="done.textContent='hovered'" tabindex="0" role="button">Hover me</div>
-<div id="source" draggable="true">Drag me</div><div id="target" ondragover="event.preventDefault()" ondrop="done.textContent='dropped'">Here</div>
+<input id="agree" type="checkbox"> <input id="pick" type="file">
+<div id="hover" onmouseover="done.textContent='hovered'" tabindex="0" role="button">Hover me</div>
+<div id="source" draggable="true">Drag me</div>
+<div id="target" ondragover="event.preventDefault()" ondrop="done.textContent='dropped'">Here</div>
 <p id="done"></p><script>console.log('form is ready'); window.done = document.getElementById('done')</script>`)
 	case "/other":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

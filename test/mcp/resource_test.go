@@ -11,8 +11,8 @@ import (
 	gomcp "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestResourcesAndPrompts: files, skills and the guide can be read without a tool, skills are prompts, and whoever
-// subscribes to a file hears of its changes, also of its removal, until it unsubscribes.
+// TestResourcesAndPrompts: files, skills and the guide can be read without a tool, and skills are prompts.
+// A subscription to a file reports its changes and its removal.
 func TestResourcesAndPrompts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -32,7 +32,16 @@ func TestResourcesAndPrompts(t *testing.T) {
 		&gomcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	must(t, err)
 	defer s.Close()
+	checkPrompts(t, s)
+	checkResources(t, s, file)
+	checkSubscription(t, s, file, changed)
+}
 
+// fileURI returns the URI of a file.
+func fileURI(path string) string { return "file://" + strings.ReplaceAll(path, " ", "%20") }
+
+func checkPrompts(t *testing.T, s *gomcp.ClientSession) {
+	t.Helper()
 	prompts, err := s.ListPrompts(t.Context(), nil)
 	must(t, err)
 	if !slices.ContainsFunc(prompts.Prompts, func(p *gomcp.Prompt) bool { return p.Name == "pdf" && p.Description == "Fills PDF forms." }) {
@@ -46,8 +55,12 @@ func TestResourcesAndPrompts(t *testing.T) {
 	if _, err := s.GetPrompt(t.Context(), &gomcp.GetPromptParams{Name: "no-such"}); err == nil {
 		t.Error("got a prompt that does not exist")
 	}
+}
 
-	uri := "file://" + strings.ReplaceAll(file, " ", "%20")
+// checkResources reads all kinds of resources, and some that cannot be read.
+func checkResources(t *testing.T, s *gomcp.ClientSession, file string) {
+	t.Helper()
+	uri, folder := fileURI(file), filepath.Dir(file)
 	listed := map[string]bool{}
 	for r, err := range s.Resources(t.Context(), nil) {
 		must(t, err)
@@ -67,20 +80,25 @@ func TestResourcesAndPrompts(t *testing.T) {
 	}
 	for uri, want := range map[string]string{
 		"file:///no/such/file": "not found", "skill://no-such": "not found", "file://other-host/etc/hosts": "not found",
-		"file://" + filepath.Join(filepath.Dir(file), "large.bin"): "file_read", "file://" + dir: "",
+		"file://" + filepath.Join(folder, "large.bin"): "file_read", "file://" + folder: "",
 	} {
 		if _, err := s.ReadResource(t.Context(), &gomcp.ReadResourceParams{URI: uri}); err == nil ||
 			!strings.Contains(strings.ToLower(err.Error()), want) {
 			t.Errorf("%s: got %v, want an error with %q", uri, err, want)
 		}
 	}
+}
 
+// checkSubscription changes and removes a file with a subscription.
+func checkSubscription(t *testing.T, s *gomcp.ClientSession, file string, changed chan string) {
+	t.Helper()
+	uri := fileURI(file)
 	must(t, s.Subscribe(t.Context(), &gomcp.SubscribeParams{URI: uri}))
-	must(t, os.WriteFile(file, []byte("two"), 0o600)) // the subscription counts from its reply on
+	must(t, os.WriteFile(file, []byte("two"), 0o600)) // the subscription is active after its response
 	if got := <-changed; got != uri {
 		t.Errorf("got a change of %s, want %s", got, uri)
 	}
-	for len(changed) > 0 { // writing a file can be two changes
+	for len(changed) > 0 { // a write can cause two changes
 		<-changed
 	}
 	must(t, os.Remove(file))

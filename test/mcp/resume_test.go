@@ -19,12 +19,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// wire is a server behind a connection that can be cut.
+// wire is a server whose connections can be interrupted.
 type wire struct {
 	URL    string
 	mu     sync.Mutex
 	open   map[net.Conn]bool
-	called map[net.Conn]string // what the server has sent since a tool was called
+	called map[net.Conn]string // data that the server has sent since a tool was called
 }
 
 func newWire(t *testing.T, address string) *wire {
@@ -58,12 +58,12 @@ func newWire(t *testing.T, address string) *wire {
 	return w
 }
 
-// noteFunc is called with what is written.
+// noteFunc is called with the data of each write.
 type noteFunc func(string)
 
 func (f noteFunc) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
 
-// note notes what the client of a connection has sent or got.
+// note records data that the client of a connection has sent or received.
 func (w *wire) note(c net.Conn, b string, sent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,8 @@ func (w *wire) note(c net.Conn, b string, sent bool) {
 	}
 }
 
-// resumable reports whether the client has got what it needs to resume the answer to a call: the number of its first event.
+// resumable reports whether the client has received the ID of the first event of a call, which it needs
+// to resume the response.
 func (w *wire) resumable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +85,7 @@ func (w *wire) resumable() bool {
 	return false
 }
 
-// cut breaks every connection.
+// cut closes all connections.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,8 +95,8 @@ func (w *wire) cut() {
 	clear(w.open)
 }
 
-// TestClientsResume: public clients whose connection is cut amidst a call get its result over another one, and the command
-// runs once, on a sandbox and on the hub.
+// TestClientsResume: public clients whose connection is interrupted during a call get its result over
+// another connection, and the command runs once, in a sandbox and through the hub.
 func TestClientsResume(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "node")

@@ -9,7 +9,8 @@ import (
 	gomcp "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestStdio: programs that start MCP servers as processes reach a running sandbox and a running hub, with a choice of tools.
+// TestStdio: programs that start MCP servers as processes reach a running sandbox and a running hub, with
+// selected tools.
 func TestStdio(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -30,7 +31,7 @@ func TestStdio(t *testing.T) {
 		}
 		list, err := s.ListTools(t.Context(), nil)
 		if err != nil || len(list.Tools) != 1 || list.Tools[0].Name != c.call.Name {
-			t.Errorf("%s: got tools %+v, error %v, want %s alone", cmd, list, err, c.call.Name)
+			t.Errorf("%s: got tools %+v, error %v, want only %s", cmd, list, err, c.call.Name)
 		}
 		got, err := s.CallTool(t.Context(), &c.call)
 		if err != nil || got.IsError || !strings.Contains(got.Content[0].(*gomcp.TextContent).Text, c.want) {
@@ -42,7 +43,8 @@ func TestStdio(t *testing.T) {
 	}
 }
 
-// TestCommands: the command line lists servers and their tools and calls one, of the sandbox and of a server that was added.
+// TestCommands: the command line lists servers and tools, and calls a tool of the sandbox and of an added
+// server.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	url := serve(t)

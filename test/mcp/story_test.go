@@ -1,16 +1,15 @@
 package mcp
 
-// step is a call of a tool, or with an address of a resource, whose content must have the wanted
-// text, and which must be listed. In its arguments <W> is a folder, <N> the name of the run, <S> a
-// web site.
+// step calls a tool, or reads a listed resource, whose text must contain want. In its arguments <W> is a
+// folder, <N> the name of the run, and <S> a web site.
 type step struct {
 	tool, args, want string
-	keep             map[string]string // names for later arguments, each with where it is in the text
-	varies           bool              // the text differs from run to run
+	keep             map[string]string // names for later arguments, each with a pattern for its value
+	varies           bool              // the text differs between runs
 	resource         string
 }
 
-// story calls every tool; later steps use what earlier ones have made.
+// story calls every tool. Later steps use results of earlier ones.
 var story = []step{
 	// Commands.
 	{tool: "bash_create_session", args: `{"session_id":"b<N>","exec_dir":"<W>"}`, want: "b"},

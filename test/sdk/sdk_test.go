@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestPublicPythonSDK calls every method of the client: sync of a sandbox, async through the
-// hub. Both clients are generated from one description and send the same requests.
+// TestPublicPythonSDK calls every method of the client: the synchronous one with a sandbox, the
+// asynchronous one through the hub. Both are generated from one description and send the same requests.
 func TestPublicPythonSDK(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash", "node", "python3", "chromium", "Xtigervnc", "ffmpeg")
@@ -40,7 +40,7 @@ func TestPublicPythonSDK(t *testing.T) {
 		t.Parallel()
 		url := start(t, []string{"SANDBOX_API_KEY=key"}, aio,
 			append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, venv...)...)
-		tell(t, python, url, "key", "sync")
+		runStory(t, python, url, "key", "sync")
 	})
 	t.Run("hub", func(t *testing.T) {
 		t.Parallel()
@@ -49,12 +49,12 @@ func TestPublicPythonSDK(t *testing.T) {
 			filepath.Join(t.TempDir(), "state"), "--aio", aio, "--log-level", "warn"}, venv...)...)
 		call(t, http.MethodPost, hub+"/api/v1/sandbox", `{"name":"a"}`)
 		t.Cleanup(func() { call(t, http.MethodDelete, hub+"/api/v1/sandbox/a", "") }) // sandboxes outlive their hub
-		tell(t, python, hub+"/sandbox/a", "", "async")
+		runStory(t, python, hub+"/sandbox/a", "", "async")
 	})
 }
 
-// tell runs the story.
-func tell(t *testing.T, python, url, key, kind string) {
+// runStory runs the script of the client.
+func runStory(t *testing.T, python, url, key, kind string) {
 	t.Helper()
 	out, err := exec.Command(python, "story.py", url, key, kind, fmt.Sprint(testenv.FreePort(t))).CombinedOutput()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package health reports liveness, readiness and metrics. It owns no state: it asks the
-// components at each request.
+// Package health provides liveness, readiness and metrics as operations. It owns no state, and
+// queries the components at each request.
 package health
 
 import (
@@ -45,7 +45,7 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Check that the server answers. Returns OK."}, s.Live),
 		op.New(op.Spec{Name: "health_ready", Access: op.AccessRead, Route: "GET /readyz", Tag: "health",
 			Style: op.Resource, NoTool: true, ReadOnly: true,
-			Doc: "Check that the server is ready, with the state of each component. The status is 503 while it is not."}, s.Ready),
+			Doc: "Check that the server is ready, with the state of each component. The status is 503 until it is ready."}, s.Ready),
 		op.New(op.Spec{Name: "health_metrics", Content: op.ContentAPI, Route: "GET /metrics", Tag: "health",
 			NoTool: true, ReadOnly: true, Produces: "text/plain",
 			Doc: "Return metrics in the Prometheus text format."}, s.Read),
@@ -79,7 +79,7 @@ type ReadyIn struct {
 	Needed bool `query:"needed" default:"false" doc:"List only the components that readiness depends on, which is faster"`
 }
 
-// Ready reports the state of every component; it fails unless the needed ones are ready.
+// Ready reports the state of each component. It fails unless the needed ones are ready.
 func (s *Service) Ready(_ context.Context, in ReadyIn) (Readiness, error) {
 	r := Readiness{Status: "ready", Version: s.Version, Uptime: time.Since(s.Started).Seconds()}
 	var waiting []string

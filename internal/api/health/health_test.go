@@ -9,7 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-func TestReadinessIsHonest(t *testing.T) {
+func TestReadinessDependsOnNeededComponents(t *testing.T) {
 	states := map[string]string{"needed": "starting", "extra": "failed"}
 	component := func(name string, needed bool) Component {
 		return Component{Name: name, Needed: needed, State: func() (string, string) { return states[name], "why" }}

@@ -8,9 +8,9 @@ import (
 // Access is the permission that an operation requires.
 type Access string
 
-// The kinds of access. A Spec that leaves it empty requires write: what a caller with
-// read access may use is listed, operation by operation. That an operation changes nothing
-// is not enough, since it may show secrets, or run, wake or block something.
+// The kinds of access. An empty value in a Spec requires write: operations for callers with read
+// access are marked individually. An operation that changes nothing does not qualify, because it
+// may show secrets, or run, wake or block a program.
 const (
 	AccessRead  Access = "read"
 	AccessWrite Access = "write"
@@ -19,15 +19,15 @@ const (
 	AccessSafe Access = "safe"
 )
 
-// AccessHeader restricts a request to what it names, which can only be "read". A hub sets
-// it for callers who may not change the sandbox.
+// AccessHeader restricts the access of a request; its only value is "read". A hub sets it for
+// callers that may not change the sandbox.
 const AccessHeader = "X-Aio-Access"
 
-// CallerHeader names the caller of a request to a sandbox. A hub sets it, in place of whatever
-// the caller sent; a sandbox believes it only on the socket that its hub alone can open.
+// CallerHeader names the caller of a request to a sandbox. A hub sets it and replaces a value
+// that the caller sent. A sandbox trusts it only on the socket that only its hub can open.
 const CallerHeader = "X-Aio-Caller"
 
-// SendCaller puts who calls into the headers of a request to a sandbox.
+// SendCaller adds the caller to the headers of a request to a sandbox.
 func (c *Call) SendCaller(h http.Header) {
 	h.Del(CallerHeader)
 	subject := c.Subject
@@ -39,7 +39,7 @@ func (c *Call) SendCaller(h http.Header) {
 	}
 }
 
-// ReceiveCaller takes who calls from the value of CallerHeader.
+// ReceiveCaller sets the caller from the value of CallerHeader.
 func (c *Call) ReceiveCaller(value string) {
 	if v, err := url.ParseQuery(value); err == nil {
 		c.Subject, c.KeyID = v.Get("subject"), v.Get("key")
@@ -58,8 +58,7 @@ func (o Op) RequiredAccess(r *http.Request) Access {
 	return o.Access
 }
 
-// isReadOnly reports whether a request cannot change anything. An upgraded connection
-// can carry anything.
+// isReadOnly reports whether a request cannot change anything. An upgraded connection can.
 func isReadOnly(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
 }

@@ -6,31 +6,31 @@ import (
 	"net/url"
 )
 
-// Call holds what a surface knows about one call, and what the operation adds to its
-// output. A surface makes one for each call.
+// Call contains the attributes of one call that a surface knows, and those that the operation
+// adds to its output. A surface creates one for each call.
 type Call struct {
 	ID      string   // request ID
 	Subject string   // the authenticated caller
 	Role    string   // role of the caller, if the program has roles
 	KeyID   string   // ID of the caller's key
-	Share   *Share   // not nil if the caller came with a link, which limits access to this
+	Share   *Share   // the link that limits the caller's access; nil without a link
 	Reader  bool     // the caller may only read
-	Via     string   // the surface: rest, mcp, or page for a page of ours
+	Via     string   // the surface: rest, mcp, or page for a built-in page
 	Base    *url.URL // URL at which the caller reaches the server: scheme, host, path prefix
 
-	// Owned means that what the call started ends when its context does. By default
-	// a canceled call only stops waiting.
+	// Owned means that processes of the call end with its context. By default, a canceled call
+	// only stops waiting for them.
 	Owned bool
-	// Progress reports that the call is under way, if the caller wants to know; it is
-	// nil otherwise. total is 0 if unknown.
+	// Progress reports the progress of the call; nil if the caller has not requested it. total
+	// is 0 if unknown.
 	Progress func(done, total float64, message string) `json:"-"`
 
-	LastEventID string // ID of the last event that the caller of a stream has seen
+	LastEventID string // ID of the last event that the caller of a stream received
 
 	Message string
 	Hint    string
 
-	// For replies of style Coded: the status, if it is not that of the Spec, and headers.
+	// For responses of style Coded: the status, if it differs from the Spec, and headers.
 	Status int
 	Header map[string]string
 
@@ -38,7 +38,7 @@ type Call struct {
 	// whether it is already logged.
 	Target     string // ID of the sandbox
 	TargetName string
-	Detail     string // what was called there
+	Detail     string // the operation in the sandbox
 	Code       Code
 	Recorded   bool
 }
@@ -58,12 +58,12 @@ func CallOf(ctx context.Context) *Call {
 	return &Call{}
 }
 
-// Say sets the reply's message.
+// Say sets the message of the response.
 func Say(ctx context.Context, format string, args ...any) {
 	CallOf(ctx).Message = fmt.Sprintf(format, args...)
 }
 
-// Hint sets the reply's hint.
+// Hint sets the hint of the response.
 func Hint(ctx context.Context, format string, args ...any) {
 	CallOf(ctx).Hint = fmt.Sprintf(format, args...)
 }
@@ -86,7 +86,7 @@ func (c *Call) URL(scheme, path, query string) string {
 	return u.String()
 }
 
-// Envelope wraps most replies. An output of style Own embeds it.
+// Envelope wraps most responses. An output of style Own embeds it.
 type Envelope struct {
 	Success bool    `json:"success" doc:"Whether the operation succeeded"`
 	Message *string `json:"message" doc:"What happened and, after a failure, what to do next"`

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A route without a class of content must not get as far as serving.
+// A raw route without a class of content panics when it is created.
 func TestContentIsDeclared(t *testing.T) {
 	t.Parallel()
 	spec := Spec{Name: "x", Route: "GET /x", Tag: "t", Doc: "Doc."}

@@ -15,7 +15,7 @@ import (
 // Input is what a surface passes to Bind.
 type Input struct {
 	JSON []byte // the JSON body; nil if there is none
-	Flat bool   // JSON holds the fields of all sources, as the arguments of a tool do
+	Flat bool   // JSON contains the fields of all sources, like the arguments of a tool
 	// Value returns the values of a path, query or form field; nil if it was not sent.
 	Value func(s Source, name string) []string
 	File  func(name string) *File
@@ -229,7 +229,7 @@ func (d *decoder) absent(dst reflect.Value, f *Field, at *loc) {
 	}
 }
 
-// value decodes v into dst; f holds the limits and is nil if there are none.
+// value decodes v into dst; f contains the limits, and is nil without limits.
 func (d *decoder) value(dst reflect.Value, t *Type, f *Field, v any, at *loc) {
 	switch t.Kind {
 	case Pointer:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Code is the kind of a failure. Surfaces turn it into a status or an exit code.
+// Code is the kind of a failure. Surfaces map it to a status or an exit code.
 type Code string
 
 // The kinds of failures.
@@ -56,14 +56,14 @@ func (c Code) HTTPStatus() int {
 	return http.StatusInternalServerError
 }
 
-// Error is a failure that is safe to show to the caller. Any other error is a bug of ours:
-// it is logged, and the caller sees only the request ID.
+// Error is a failure that is safe to show to the caller. Any other error is a bug: it is logged,
+// and the caller sees only the request ID.
 type Error struct {
 	Code Code
 	Msg  string // what failed, why, and what to do
 	Hint string
-	Data any // becomes the data of the reply
-	// RetryAfter tells the caller when to retry; 0 if unknown.
+	Data any // data of the response
+	// RetryAfter is the time after which the caller can retry; 0 if unknown.
 	RetryAfter time.Duration
 	Err        error
 }
@@ -71,7 +71,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Msg }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an Error; %w keeps its cause.
+// Errorf returns an Error; %w keeps its cause.
 func Errorf(c Code, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: c, Msg: err.Error(), Err: errors.Unwrap(err)}
@@ -80,8 +80,8 @@ func Errorf(c Code, format string, args ...any) error {
 // AsError finds the Error in a chain.
 func AsError(err error) (*Error, bool) { return errors.AsType[*Error](err) }
 
-// InternalMessage is what a caller sees of an error that is not an Error; id is the request
-// ID, under which the error is logged.
+// InternalMessage returns the message for an error that is not an Error. id is the request ID in
+// the log.
 func InternalMessage(id string) string {
 	return "Internal error; the server log has the details under request ID " + id
 }

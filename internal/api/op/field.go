@@ -30,7 +30,7 @@ type Field struct {
 	Doc      string
 	Aliases  []string
 	Required bool
-	Arg      bool   // can be given without its flag on the command line
+	Arg      bool   // is accepted without its flag on the command line
 	Short    string // letter of its flag on the command line
 	Nullable bool
 	Default  json.RawMessage
@@ -48,7 +48,7 @@ type Field struct {
 	index   []int
 	preset  any      // the default, parsed
 	choices []string // the enum as text
-	item    *Field   // limits of each element of a list, nil if there are none
+	item    *Field   // limits of each element of a list; nil without limits
 	omitted bool
 }
 
@@ -82,7 +82,7 @@ func (c compiler) field(sf reflect.StructField, tags tag.Tags) *Field {
 	return f
 }
 
-// setSource reads where an input field comes from; the JSON body is the default.
+// setSource sets the source of an input field; the default is the JSON body.
 func (f *Field) setSource(tags tag.Tags) {
 	for _, source := range []Source{Path, Query, Form} {
 		if v := tags.Get(string(source)); v != "" {
@@ -128,7 +128,7 @@ func (f *Field) setLimits(tags tag.Tags, inner *Type) {
 	}
 }
 
-// literal returns the JSON of a value in a tag, where a string stands without quotes.
+// literal returns the JSON of a value in a tag, where strings have no quotes.
 func literal(s string, t *Type) json.RawMessage {
 	if t.Kind == String || t.Kind == Custom && !json.Valid([]byte(s)) {
 		b, err := json.Marshal(s)
@@ -150,7 +150,7 @@ func literal(s string, t *Type) json.RawMessage {
 	return json.RawMessage(s)
 }
 
-// parseLiteral parses JSON that literal has made.
+// parseLiteral parses JSON that literal returned.
 func parseLiteral(b json.RawMessage) any {
 	tree, err := parseJSON(b)
 	if err != nil {
@@ -159,7 +159,7 @@ func parseLiteral(b json.RawMessage) any {
 	return tree
 }
 
-// widen makes a field that several variants of a union share accept what g accepts too.
+// widen extends a field that several variants of a union share to the values of g.
 func (f *Field) widen(g *Field) {
 	if f.Type.withoutPointer().Kind != g.Type.withoutPointer().Kind {
 		f.Type, f.Enum, f.Default = &Type{}, nil, nil

@@ -2,9 +2,9 @@ package op
 
 import "reflect"
 
-// filler returns a function that replaces nil lists and maps of an output with empty ones,
-// so that a client that iterates over them finds no null. It changes only the value itself, and copies what that shares
-// with the service: outputs of concurrent calls may share lists. It is nil if the type has none.
+// filler returns a function that replaces nil lists and maps of an output with empty ones, so
+// that clients can iterate over them. It copies data that the output shares with the service,
+// because outputs of concurrent calls may share lists. It is nil if the type has no lists or maps.
 func (t *Type) filler() func(reflect.Value) { return fillerOf(t, map[*Type]*func(reflect.Value){}) }
 
 func fillerOf(t *Type, seen map[*Type]*func(reflect.Value)) func(reflect.Value) {

@@ -12,8 +12,8 @@ type shelf struct {
 	Next  *shelf   `json:"next,omitempty"`
 }
 
-// TestOutputsAreFilledWithoutChangingWhatTheServiceKeeps: calls at the same time may return the same list.
-func TestOutputsAreFilledWithoutChangingWhatTheServiceKeeps(t *testing.T) {
+// TestFillingCopiesSharedLists: concurrent calls may return the same list.
+func TestFillingCopiesSharedLists(t *testing.T) {
 	t.Parallel()
 	kept := []shelf{{Next: &shelf{}}}
 	o := op.New(op.Spec{Name: "shelves", Route: "GET /shelves", Tag: "test", Doc: "List shelves."},
@@ -28,7 +28,7 @@ func TestOutputsAreFilledWithoutChangingWhatTheServiceKeeps(t *testing.T) {
 	}
 	got := out.([]shelf)
 	if got[0].Books == nil || got[0].Next.Books == nil {
-		t.Errorf("got %+v, want empty lists in place of nil", got)
+		t.Errorf("got %+v, want empty lists instead of nil", got)
 	}
 	if kept[0].Books != nil || kept[0].Next.Books != nil {
 		t.Errorf("the service's own list became %+v, want it unchanged", kept)

@@ -1,7 +1,7 @@
-// Package op defines operations. A service lists its operations; every route, MCP tool,
-// command-line verb and page of documentation is derived from that list. The package owns
-// what an operation is: its Spec, its input and output types, and how input is decoded and
-// validated. How an operation is reached is up to internal/surface.
+// Package op defines operations. A service lists its operations, and every route, MCP tool,
+// command-line verb and documentation page is derived from that list. The package owns the
+// definition of an operation: its Spec, its input and output types, and the decoding and
+// validation of input. Packages below internal/surface make operations reachable.
 package op
 
 import (
@@ -13,20 +13,20 @@ import (
 	"sync"
 )
 
-// Style is the format of a reply.
+// Style is the format of a response.
 type Style int
 
 const (
-	// Enveloped replies are {success, message, data, hint}; the status of a failure
-	// is 200, with success false.
+	// Enveloped responses are {success, message, data, hint}; the status of a failure is 200,
+	// with success false.
 	Enveloped Style = iota
-	// Resource replies are the output itself; a failure has its own status.
+	// Resource responses are the output itself; a failure has the status of its code.
 	Resource
-	// Own replies are the output itself, which includes the envelope's fields; a
-	// failure looks as in Enveloped.
+	// Own responses are the output itself, which includes the envelope's fields; a failure has
+	// the format of Enveloped.
 	Own
-	// Coded replies are the output itself; a failure is {code, message}, where code is
-	// its status as a number.
+	// Coded responses are the output itself; a failure is {code, message}, where code is its
+	// status as a number.
 	Coded
 )
 
@@ -34,32 +34,32 @@ const (
 type Spec struct {
 	Name  string   // unique, such as shell_exec; also the name of the tool
 	Route string   // such as "POST /v1/shell/exec"; a raw handler can omit the method
-	Also  []string // further routes
+	Also  []string // additional routes
 	Tag   string   // group in the documentation
-	Doc   string   // what it does; the first sentence is the summary
+	Doc   string   // description; the first sentence is the summary
 
 	SDK  string // group and method in generated SDKs, such as "shell.exec_command"
 	Verb string // such as "gui screenshot"; by default the name, split at its first _
-	Tool string // name as a tool of the hub; empty: it is none
+	Tool string // name as a tool of the hub; empty: it is not a tool
 	// Columns are the fields of a list that the command line shows to a person; nil
 	// means all.
 	Columns []string
-	Wide    []string // further columns of the wide format
+	Wide    []string // additional columns of the wide format
 
 	Style Style
-	// Status of a successful reply of style Coded; 0 means 200. With 204 the output is not sent.
+	// Status of a successful response of style Coded; 0 means 200. With 204 the output is not sent.
 	Status int
-	// Missing404 makes the status of a NotFound failure 404 even in an enveloped reply: clients
-	// of the public image rely on it.
+	// Missing404 makes the status of a NotFound failure 404 even in an enveloped response, as
+	// clients of the public image expect.
 	Missing404 bool
 	Failure    any      // a value of the type of a failure's data; nil if it has none
 	Public     bool     // callable without authentication; requires an exact path
 	Access     Access   // required access; empty means the default, see RequiredAccess
-	Content    Content  // class of the reply; required for raw replies
-	Framed     bool     // foreign content that a page of ours shows in a frame instead of downloading it
-	Produces   string   // media type of a raw reply, for the documentation
-	Headers    []string // headers of a reply, for the documentation
-	Statuses   []int    // further statuses of a failure, for the documentation
+	Content    Content  // class of the response; required for raw responses
+	Framed     bool     // foreign content that a built-in page shows in a frame instead of as a download
+	Produces   string   // media type of a raw response, for the documentation
+	Headers    []string // headers of a response, for the documentation
+	Statuses   []int    // additional statuses of a failure, for the documentation
 	MaxBody    int64    // limit of the request body; 0 means the server's default, below 0 none
 	Protocols  []string // WebSocket subprotocols
 
@@ -100,21 +100,21 @@ func (s Spec) Words() []string {
 	return []string{noun, strings.ReplaceAll(verb, "_", "-")}
 }
 
-// Op is a compiled operation. Only the functions of its shape are set: Call for unary and
-// blob replies, Stream for streams (together with Call if one route serves both), Duplex
-// for WebSockets, Handler for raw handlers.
+// Op is a compiled operation. Only the functions of its shape are set: Call for unary and blob
+// responses, Stream for streams (together with Call if one route serves both), Duplex for
+// WebSockets, Handler for raw handlers.
 type Op struct {
 	Spec
 
-	// Types are compiled on first use to keep the start short. An invalid type panics
-	// then; the golden tests compile all of them.
+	// Types are compiled on first use, which shortens startup. An invalid type panics then; the
+	// golden tests compile all of them.
 	In          func() *Type // returns nil for a raw handler
 	Out         func() *Type // nil unless Call is set
 	Event       func() *Type // data of a stream's events; nil unless Stream is set
 	FailureData func() *Type // data of a failure; nil if it has none
 	Binary      bool         // Out is a *Blob
 
-	// Bind decodes and validates the input. It returns errors in it as Faults.
+	// Bind decodes and validates the input. It returns errors in the input as Faults.
 	Bind    func(Input) (any, error)
 	Call    func(ctx context.Context, in any) (any, error)
 	Stream  func(ctx context.Context, in any, send func(Event) error) error
@@ -138,10 +138,10 @@ type Conn interface {
 }
 
 // Choice is an output that is one of several values; its SchemaOp describes all of them.
-// MarshalJSON would do too, but encoding/json parses its result once more.
+// MarshalJSON would be slower, because encoding/json parses its result again.
 type Choice interface{ ChoiceOp() any }
 
-// New makes a unary operation. An Out of *Blob makes its reply raw bytes.
+// New returns a unary operation. If Out is *Blob, the response is raw bytes.
 func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 	binary := reflect.TypeFor[Out]() == blobType
 	s.mustDeclare(binary)
@@ -165,14 +165,14 @@ func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 	return o
 }
 
-// Stream makes an operation whose reply is a stream of events with data of type Ev.
+// Stream returns an operation whose response is a stream of events with data of type Ev.
 func Stream[In, Ev any](s Spec, fn func(ctx context.Context, in In, send func(Event) error) error) Op {
 	s.mustDeclare(false)
 	return WithStream[In, Ev](bind[In](s), fn)
 }
 
-// WithStream makes a unary operation also reply with a stream, if the query of the request
-// has stream=true or the request accepts text/event-stream.
+// WithStream adds a stream to a unary operation, for requests with stream=true in the query or
+// that accept text/event-stream.
 func WithStream[In, Ev any](o Op, fn func(ctx context.Context, in In, send func(Event) error) error) Op {
 	o.Event = compileOut(reflect.TypeFor[Ev]())
 	o.Stream = func(ctx context.Context, in any, send func(Event) error) error {
@@ -181,7 +181,7 @@ func WithStream[In, Ev any](o Op, fn func(ctx context.Context, in In, send func(
 	return o
 }
 
-// Duplex makes a WebSocket operation. It is neither a tool nor a verb.
+// Duplex returns a WebSocket operation. It is neither a tool nor a verb.
 func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) Op {
 	s.NoTool, s.NoVerb = true, true
 	s.mustDeclare(false)
@@ -190,8 +190,8 @@ func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) O
 	return o
 }
 
-// Handle makes a raw operation, for pages and proxies. It is neither a tool nor a verb nor
-// in the OpenAPI document, but in the same table and behind the same authentication.
+// Handle returns a raw operation, for pages and proxies. It is neither a tool nor a verb nor in
+// the OpenAPI document, but has the same table and authentication.
 func Handle(s Spec, h http.Handler) Op {
 	s.NoTool, s.NoVerb, s.NoDoc = true, true, true
 	s.mustDeclare(true)
@@ -201,7 +201,7 @@ func Handle(s Spec, h http.Handler) Op {
 
 func bind[In any](s Spec) Op {
 	check(s)
-	// Not all of s, which would stay in memory once more for every operation.
+	// The closure must not keep a second copy of s in memory.
 	name, route, also := s.Name, s.Route, s.Also
 	in := sync.OnceValue(func() *Type {
 		t := compileIn(reflect.TypeFor[In]())
@@ -223,7 +223,7 @@ func bind[In any](s Spec) Op {
 	}}
 }
 
-// check panics on an invalid Spec, which is a mistake in the program.
+// check panics on an invalid Spec, which is an error in the program.
 func check(s Spec) {
 	_, path := s.MethodPath()
 	switch {
@@ -249,8 +249,8 @@ type Table struct {
 
 type route struct{ method, path string }
 
-// NewTable joins the lists of the services. It panics if two operations share a name; the
-// tests of a program call Check, which compares more, so that no start pays for it.
+// NewTable joins the lists of the services. It panics if two operations share a name. More
+// expensive checks are in Check, which the tests of a program call.
 func NewTable(lists ...[]Op) *Table {
 	n := 0
 	for _, list := range lists {
@@ -321,7 +321,7 @@ func (t *Table) Public(method, path string) bool { return t.public[route{method,
 // None is an input without fields.
 type None struct{}
 
-// Value returns what an optional field points to, or the zero value if it was not sent.
+// Value returns the value of an optional field, or the zero value if it was not sent.
 func Value[T any](p *T) T {
 	if p == nil {
 		var zero T

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// outline is what a command line needs to know of an operation. A program that has only the
-// outline of a table can call its operations but not serve them.
+// outline is the part of an operation that a command line needs. A program with only the outline
+// of a table can call its operations but not serve them.
 type outline struct {
 	Name     string         `json:"name"`
 	Route    string         `json:"route"`
@@ -41,7 +41,7 @@ type typeOutline struct {
 	Elem  *typeOutline `json:"elem,omitempty"`
 }
 
-// Outline returns the verbs of a table as JSON, for programs that call them only.
+// Outline returns the verbs of a table as JSON, for programs that only call them.
 func (t *Table) Outline() ([]byte, error) {
 	var list []outline
 	for _, o := range t.ops {
@@ -76,7 +76,7 @@ func (t *Type) outline() typeOutline {
 func ReadOutline(b []byte) (*Table, error) {
 	var list []outline
 	if err := json.Unmarshal(b, &list); err != nil {
-		return nil, fmt.Errorf("read the outline of operations: %w", err)
+		return nil, fmt.Errorf("cannot read the outline of operations: %w", err)
 	}
 	t := &Table{byName: make(map[string]int, len(list)), public: map[route]bool{}}
 	for _, e := range list {

@@ -48,7 +48,7 @@ func (d *decoder) enum(f *Field, v any, at *loc) {
 	d.fault(at, "literal_error", "Input should be one of: %s", strings.Join(f.choices, ", "))
 }
 
-// bool accepts what the reference accepts: true, 1, "true", "yes", "on" and so on.
+// bool accepts the values of the reference implementation: true, 1, "true", "yes", "on" and others.
 func (d *decoder) bool(dst reflect.Value, v any, at *loc) {
 	switch x := v.(type) {
 	case bool:

@@ -16,7 +16,7 @@ type Defs struct {
 }
 
 // Schema returns the JSON Schema of the type. With defs, objects become references to named
-// schemas; without, they are inlined, and a type that contains itself is any object there.
+// schemas. Otherwise they are inlined, and a recursive type becomes any object.
 func (t *Type) Schema(defs *Defs) *jsonschema.Schema { return t.describe(defs, nil) }
 
 func (t *Type) describe(defs *Defs, within []*Type) *jsonschema.Schema {
@@ -150,13 +150,13 @@ func (t *Type) Part(source Source, defs *Defs) *jsonschema.Schema {
 	return object(t.Doc, fields, defs, nil)
 }
 
-// Flat returns the JSON Schema of all fields as one object without references or a
-// top-level union, which clients of tools do not understand.
+// Flat returns the JSON Schema of all fields as one object without references or a top-level
+// union, which MCP clients do not support.
 func (t *Type) Flat() *jsonschema.Schema {
 	return object(t.Doc, t.AllFields(), nil, []*Type{t})
 }
 
-// JSON encodes v without escaping for HTML, which would only make it longer.
+// JSON encodes v without escapes for HTML.
 func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

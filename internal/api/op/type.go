@@ -47,7 +47,7 @@ type Type struct {
 	Variants []*Type // of a union
 
 	rtype  reflect.Type
-	label  string // of a custom type that was read from an outline
+	label  string // of a custom type from an outline
 	byTag  map[string]*Type
 	schema *jsonschema.Schema // of a custom type
 }
@@ -68,7 +68,7 @@ type Decoder interface {
 	Schemer
 }
 
-// Schemer is a type that describes itself, as one with its own MarshalJSON must.
+// Schemer is a type that describes itself. It is required for types with MarshalJSON.
 type Schemer interface {
 	SchemaOp() *jsonschema.Schema
 }
@@ -191,9 +191,9 @@ func (c compiler) union(typ *Type) {
 }
 
 // component returns the name of a type in the OpenAPI document. It starts with the name of the
-// service, so that two services can both have a Session. The service is the package, with two
-// exceptions: the packages directly below hub are one service, and a package below
-// guest/X/internal belongs to the service X.
+// service, so that two services can both have a Session. The service is the package, with three
+// exceptions: the packages directly below hub are one service, a package below guest/X/internal
+// belongs to the service X, and types of op and app/host belong to no service.
 func component(t reflect.Type) string {
 	name := t.Name()
 	if name == "" {
@@ -213,7 +213,7 @@ func component(t reflect.Type) string {
 		}
 	}
 	pkg = strings.TrimSuffix(pkg, "_test")
-	if pkg == "" || pkg == "op" || strings.HasPrefix(strings.ToLower(name), pkg) {
+	if pkg == "" || pkg == "op" || pkg == "host" || strings.HasPrefix(strings.ToLower(name), pkg) {
 		return name
 	}
 	return strings.ToUpper(pkg[:1]) + pkg[1:] + name
@@ -248,7 +248,7 @@ func (c compiler) fields(typ *Type, t reflect.Type, prefix []int) {
 // Base returns the type without the pointer that makes it optional.
 func (t *Type) Base() *Type { return t.withoutPointer() }
 
-// withoutPointer returns the type that a pointer points to, t itself if it is none.
+// withoutPointer returns the type that a pointer points to, or t if it is not a pointer.
 func (t *Type) withoutPointer() *Type {
 	for t.Kind == Pointer {
 		t = t.Elem
@@ -256,7 +256,7 @@ func (t *Type) withoutPointer() *Type {
 	return t
 }
 
-// Label names what a value looks like, as the command line's help shows it: int, list, quantity.
+// Label returns the type name in the help of the command line: int, list, quantity.
 func (t *Type) Label() string {
 	switch t = t.withoutPointer(); t.Kind {
 	case String:
@@ -297,8 +297,8 @@ func (t *Type) field(name string) *Field {
 	return nil
 }
 
-// AllFields returns all fields; for a union, the discriminator, which is required, and the
-// fields of all variants, which are not.
+// AllFields returns all fields. For a union it returns the discriminator, which is required, and
+// the fields of all variants, which are optional.
 func (t *Type) AllFields() []*Field {
 	if t.Kind != Union {
 		return t.Fields

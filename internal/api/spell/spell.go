@@ -1,4 +1,4 @@
-// Package spell finds the known word that a wrong one was probably meant to be.
+// Package spell finds known words that are similar to a wrong one, for suggestions.
 package spell
 
 import (
@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// Nearest returns the known word most similar to a wrong one, empty if none is
-// similar. Case and the difference between dashes and underscores do not count.
+// Nearest returns the known word that is most similar to a wrong one; empty if none is similar.
+// It ignores case and treats dashes like underscores.
 func Nearest(wrong string, known []string) string {
 	if len(wrong) > 64 {
 		return ""
 	}
-	best, least := "", len(wrong)/3+1
+	best, minimum := "", len(wrong)/3+1
 	for _, k := range known {
-		if d := distance(fold(wrong), fold(k)); d < least {
-			best, least = k, d
+		if d := distance(fold(wrong), fold(k)); d < minimum {
+			best, minimum = k, d
 		}
 	}
 	return best
 }
 
-// Related returns the known words that contain a wrong one, or share a part between underscores with it that is
-// longer than two letters, those that share most first.
+// Related returns known words that contain a wrong one, or share a part between underscores of
+// more than two letters with it. The best matches are first.
 func Related(wrong string, known []string) []string {
 	wrong = fold(wrong)
 	if len(wrong) > 64 || wrong == "" {

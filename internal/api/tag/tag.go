@@ -1,15 +1,14 @@
-// Package tag reads the struct tags that describe a field to people and to the code
-// that fills it. The inputs of operations (internal/api/op) and the settings of programs
-// (internal/config) share its vocabulary:
+// Package tag reads struct tags that describe a field. The inputs of operations
+// (internal/api/op) and the settings of programs (internal/config) share its keys:
 //
-//	doc                                 what the field is
-//	default                             value of a field that is not given
+//	doc                                 description
+//	default                             value if none is given
 //	enum                                allowed values, separated by commas
 //	minimum, maximum                    inclusive limits of a number
 //	exclusiveMinimum, exclusiveMaximum  exclusive limits of a number
 //
-// Further keys (json, env, …) belong to the caller, which looks them up itself. The
-// package owns the syntax of tags and limits; it knows nothing of where values come from.
+// Additional keys (json, env, …) belong to the caller, which looks them up itself. The package
+// owns the syntax of tags and limits, and is independent of the source of values.
 package tag
 
 import (
@@ -20,15 +19,15 @@ import (
 	"strings"
 )
 
-// Tags are the keys and values of one field's tag. All of them are parsed at once:
-// reflect.StructTag.Get scans the whole tag on each call, and reading a hundred
-// settings that way takes a good part of a program's start.
+// Tags are the keys and values of one field's tag. All of them are parsed at once, because
+// reflect.StructTag.Get scans the whole tag on each call. For a hundred settings that would take
+// a large part of a program's startup.
 type Tags []pair
 
 type pair struct{ key, value string }
 
 // Fields iterates over the fields of a struct type and their tags. It panics on a
-// malformed tag, which is a mistake in the program.
+// malformed tag, which is an error in the program.
 func Fields(t reflect.Type) iter.Seq2[reflect.StructField, Tags] {
 	return func(yield func(reflect.StructField, Tags) bool) {
 		for i := range t.NumField() {
@@ -76,7 +75,7 @@ func (t Tags) Lookup(key string) (string, bool) {
 	return "", false
 }
 
-// Get returns the value of a key, empty if the tag lacks it.
+// Get returns the value of a key; empty if it is missing.
 func (t Tags) Get(key string) string {
 	value, _ := t.Lookup(key)
 	return value
@@ -91,7 +90,7 @@ func (t Tags) List(key string) []string {
 	return strings.Split(value, ",")
 }
 
-// Keys iterates over the keys in the order in which they are written.
+// Keys iterates over the keys in the order of the tag.
 func (t Tags) Keys() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, p := range t {
@@ -102,7 +101,7 @@ func (t Tags) Keys() iter.Seq[string] {
 	}
 }
 
-// Limits of a number; nil means that there is none.
+// Limits of a number; nil means no limit.
 type Limits struct {
 	Min, Max   *float64
 	MinX, MaxX *float64 // exclusive
@@ -116,8 +115,8 @@ const (
 	ExclusiveMaximum = "exclusiveMaximum"
 )
 
-// Limits returns the limits in the tag. parse reads a number in the notation of the
-// field's own values, such as 30s for a duration.
+// Limits returns the limits in the tag. parse parses a number in the notation of the field's
+// values, such as 30s for a duration.
 func (t Tags) Limits(parse func(string) (float64, error)) (Limits, error) {
 	var l Limits
 	for _, p := range t {
@@ -159,7 +158,7 @@ func (l Limits) Violated(n float64) (key string, limit float64) {
 	return "", 0
 }
 
-// ParseBool reads a boolean in any of the usual spellings, in any case.
+// ParseBool parses a boolean in any common spelling and any case.
 func ParseBool(s string) (value, ok bool) {
 	switch strings.ToLower(s) {
 	case "1", "true", "t", "yes", "y", "on":

@@ -91,7 +91,7 @@ func TestParseBool(t *testing.T) {
 	}
 	for _, text := range []string{"", "2", "maybe"} {
 		if got, ok := ParseBool(text); ok {
-			t.Errorf("%q: got %v, want it refused", text, got)
+			t.Errorf("%q: got %v, want it rejected", text, got)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/spell"
 )
 
-// synonyms are names that models mix up. Whichever of a group a tool knows, it
-// accepts the others of the group too, unless it knows more than one of them.
+// synonyms are names that models confuse. A tool that has exactly one name of a group accepts
+// the other names of the group too.
 var synonyms = [][]string{
 	{"path", "file", "file_path", "filename"},
 	{"command", "cmd"},
@@ -25,7 +25,7 @@ var synonyms = [][]string{
 	{"uri", "url"},
 }
 
-// choices are values that models mix up: the value of an enum that another word means.
+// choices maps words that models use to values of an enum.
 var choices = map[string]string{
 	"py": "python", "python3": "python", "js": "javascript", "node": "javascript", "nodejs": "javascript",
 }
@@ -45,7 +45,7 @@ func (t Tool) bind(raw json.RawMessage) (in any, fields map[string]any, err erro
 		case !ok:
 			wrong = append(wrong, named.describeUnknown(name))
 		case twice:
-			wrong = append(wrong, fmt.Sprintf("%q is given twice, under two names", named.nameOf(field)))
+			wrong = append(wrong, fmt.Sprintf("argument %q is given twice under different names", named.nameOf(field)))
 		default:
 			fields[field] = value
 		}
@@ -86,7 +86,7 @@ func parseObject(raw json.RawMessage) (map[string]any, error) {
 	dec.UseNumber()
 	var args map[string]any
 	if err := dec.Decode(&args); err != nil {
-		return nil, errors.New("it is " + kindOf(raw))
+		return nil, errors.New("got " + kindOf(raw))
 	}
 	return args, nil
 }
@@ -98,12 +98,12 @@ func kindOf(raw []byte) string {
 	case '"':
 		return "a string"
 	case '{':
-		return "not valid JSON"
+		return "invalid JSON"
 	}
-	return "neither an object nor empty"
+	return "a value that is not an object"
 }
 
-// names are the arguments of a tool: each with the field that it fills.
+// names maps the arguments of a tool to the fields that they set.
 type names struct {
 	fields  map[string]string // by argument
 	args    map[string]string // by field
@@ -130,7 +130,7 @@ func (t Tool) listNames() names {
 	return n
 }
 
-// resolve finds the field that an argument fills.
+// resolve finds the field that an argument sets.
 func (n names) resolve(name string) (field string, ok bool) {
 	if field, ok = n.fields[name]; ok {
 		return field, true
@@ -165,12 +165,12 @@ func (n names) describeUnknown(name string) string {
 	case near != "":
 		return fmt.Sprintf("unknown argument %q; did you mean %q?", name, near)
 	case len(n.order) == 0:
-		return fmt.Sprintf("unknown argument %q; this tool takes none", name)
+		return fmt.Sprintf("unknown argument %q; this tool has no arguments", name)
 	}
-	return fmt.Sprintf("unknown argument %q; the arguments are %s", name, strings.Join(n.order, ", "))
+	return fmt.Sprintf("unknown argument %q; use one of %s", name, strings.Join(n.order, ", "))
 }
 
-// describe tells all faults in the words of tools.
+// describe describes all faults with the argument names of the tool.
 func (t Tool) describe(faults op.Faults) string {
 	var all []string
 	n := t.form.names()
@@ -202,7 +202,7 @@ func (t Tool) describe(faults op.Faults) string {
 	return strings.Join(all, "; ")
 }
 
-// hint says what a missing argument may be.
+// hint returns the allowed values of a missing argument.
 func (t Tool) hint(field string) string {
 	for _, f := range t.Op.In().AllFields() {
 		if f.Name == field && len(f.Enum) > 0 {
@@ -212,7 +212,7 @@ func (t Tool) hint(field string) string {
 	return ""
 }
 
-// chooseValue returns the value of an enum that a word means, or the word.
+// chooseValue returns the value of an enum that matches a word, or the word.
 func chooseValue(word string, enum []any) any {
 	lower := strings.ToLower(strings.TrimSpace(word))
 	for _, meant := range []string{word, lower, strings.ToUpper(lower), choices[lower]} {
@@ -223,8 +223,8 @@ func chooseValue(word string, enum []any) any {
 	return word
 }
 
-// convert turns arguments into the form of the fields: line numbers, maps that were
-// sent as lists, JSON that was sent as a string, and contents of files.
+// convert converts arguments to the form of the fields: line numbers, maps that were sent as
+// lists, JSON that was sent as a string, and contents of files.
 func (t Tool) convert(fields map[string]any, files map[string]*op.File) error {
 	for _, f := range t.Op.In().AllFields() {
 		v, ok := fields[f.Name]
@@ -257,12 +257,11 @@ func (t Tool) convert(fields map[string]any, files map[string]*op.File) error {
 	return nil
 }
 
-// countFromZero converts a line number; ok is false for line 0. A nil number means
-// that there is no limit.
+// countFromZero converts a line number; ok is false for line 0. A nil number means no limit.
 func countFromZero(v any, count Count) (any, bool) {
 	number, ok := v.(json.Number)
 	if !ok {
-		return v, true // the operation says what it expects
+		return v, true // the operation reports the error
 	}
 	n, err := number.Int64()
 	switch {
@@ -280,8 +279,8 @@ func countFromZero(v any, count Count) (any, bool) {
 	return n, true
 }
 
-// parseText reads a value that was sent as text: a map as a list of NAME=value, and
-// anything but text as JSON in a string.
+// parseText parses a value that was sent as text: a map as a list of NAME=value, and other
+// values as JSON in a string.
 func parseText(v any, kind op.Kind) any {
 	if list, ok := v.([]any); ok && kind == op.Map {
 		out := map[string]any{}
@@ -311,7 +310,7 @@ func parseText(v any, kind op.Kind) any {
 	return v
 }
 
-// fileOf reads the content of a file from an argument: base64, or a data URI.
+// fileOf returns the file in an argument, which is base64 or a data URI.
 func fileOf(v any) (*op.File, error) {
 	s, ok := v.(string)
 	if !ok {
@@ -324,7 +323,7 @@ func fileOf(v any) (*op.File, error) {
 	data, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
 		if data, err = base64.RawStdEncoding.DecodeString(s); err != nil {
-			return nil, errors.New("the content is not base64; to write text use file_write")
+			return nil, errors.New("the content is not base64; use file_write to write text")
 		}
 	}
 	return &op.File{Name: "upload", Type: "application/octet-stream", Reader: bytes.NewReader(data)}, nil

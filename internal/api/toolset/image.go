@@ -7,13 +7,13 @@ import (
 	"image/png"
 )
 
-// maxPixels is the largest picture that is converted.
+// maxPixels is the size of the largest image that is converted.
 const maxPixels = 64 << 20
 
-// Shrink makes a picture that is larger than the room a JPEG, of lower quality step by
-// step. A picture that cannot be converted stays as it is.
-func Shrink(i Image, room int) Image {
-	if len(i.Data) <= room {
+// Shrink converts an image with more than maxSize bytes to a JPEG, in steps of decreasing quality.
+// An image that cannot be converted is returned unmodified.
+func Shrink(i Image, maxSize int) Image {
+	if len(i.Data) <= maxSize {
 		return i
 	}
 	decode, header := png.Decode, png.DecodeConfig
@@ -33,14 +33,14 @@ func Shrink(i Image, room int) Image {
 	}
 	for _, step := range []struct{ quality, scale int }{{85, 1}, {70, 1}, {70, 2}, {60, 4}} {
 		var b bytes.Buffer
-		if jpeg.Encode(&b, reduce(picture, step.scale), &jpeg.Options{Quality: step.quality}) == nil && b.Len() <= room {
+		if jpeg.Encode(&b, reduce(picture, step.scale), &jpeg.Options{Quality: step.quality}) == nil && b.Len() <= maxSize {
 			return Image{"image/jpeg", b.Bytes()}
 		}
 	}
 	return i
 }
 
-// reduce returns a picture of every nth pixel of another.
+// reduce returns an image with every nth pixel of another.
 func reduce(p image.Image, n int) image.Image {
 	if n == 1 {
 		return p

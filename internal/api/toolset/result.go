@@ -18,33 +18,33 @@ import (
 )
 
 const (
-	// Limit is how many characters of text a result has at most: about 8,000 tokens.
+	// Limit is the maximum number of characters of text in a result: about 8,000 tokens.
 	Limit = 30_000
-	// maxImages is how many bytes of images a result has at most. As base64 in one
-	// event they stay well below 1 MiB, at which some clients give up.
+	// maxImages is the maximum number of bytes of images in a result. As base64 in one event
+	// they are well below 1 MiB, at which some clients fail.
 	maxImages = 640 << 10
-	// maxFields is how many fields of an object always stay: more than any schema names.
+	// maxFields is the number of fields of an object that are never omitted. Schemas have fewer.
 	maxFields = 64
-	// maxBlob bounds what is read of a reply of raw bytes.
+	// maxBlob bounds the bytes that are read of a raw output.
 	maxBlob = 256 << 20
 )
 
-// Result is what a tool says. The payload is in it once: a text that a model reads, or
-// data that is both the text and the structured content.
+// Result is the result of a tool: a text for a model, or data that is both the text and the
+// structured content.
 type Result struct {
 	Text       string
 	Images     []Image
-	Files      []File          // where the rest is
+	Files      []File          // contain the rest
 	Structured json.RawMessage // an object, or nil
 	Failed     bool
-	// More tells how to read on if the text is cut. By default the whole text is
+	// More describes how to continue if the text is truncated. By default, the whole text is
 	// stored in a file.
 	More string
-	// Raw is the result of another server's tool, which is passed on unchanged.
+	// Raw is the result of another server's tool, which is sent unmodified.
 	Raw any
 }
 
-// SchemaOp says that an operation with this output has no structured result: it is text.
+// SchemaOp describes the output as text: an operation with this output has no structured result.
 func (Result) SchemaOp() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 
 // Image is a picture.
@@ -53,7 +53,7 @@ type Image struct {
 	Data []byte
 }
 
-// File is a file in the sandbox with a result, or a part of one.
+// File is a file in the sandbox that contains a result or a part of one.
 type File struct {
 	Path string
 	Type string
@@ -66,11 +66,11 @@ func (f File) URI() string { return (&url.URL{Scheme: "file", Path: f.Path}).Str
 // Rawer is an output that is a result of another server's tool.
 type Rawer interface{ ToolResult() any }
 
-// Texter is an output whose text for a model differs from its JSON, which is then the
-// structured content only.
+// Texter is an output whose text for a model differs from its JSON, which is then only the
+// structured content.
 type Texter interface{ ToolText() string }
 
-// Store stores a result that is too long. It returns the path of the file.
+// Store stores a result that is too long, and returns the path of the file.
 type Store func(name string, r io.Reader) (path string, size int64, err error)
 
 type storeKey struct{}
@@ -90,7 +90,7 @@ func storeOf(ctx context.Context) Store {
 	return s
 }
 
-// shape turns an output into a result within the limits.
+// shape converts an output to a result within the limits.
 func (t Tool) shape(ctx context.Context, out any, in map[string]any) (Result, error) {
 	r, err := t.render(ctx, out, in)
 	if err != nil || r.Raw != nil {
@@ -130,7 +130,7 @@ func (t Tool) render(ctx context.Context, out any, in map[string]any) (Result, e
 	return t.shapeData(ctx, b)
 }
 
-// structure returns data as the schema of the tool describes it, nil if there is none.
+// structure returns data in the form of the tool's schema; nil without a schema.
 func (t Tool) structure(b []byte) json.RawMessage {
 	switch {
 	case t.form.output() == nil:
@@ -149,18 +149,17 @@ func decodeJSON(b []byte) (any, error) {
 	return tree, err
 }
 
-// shapeData makes a result of data: the same JSON as text and as structured content.
-// If it is too long, the longest lists and texts in it are shortened, and the whole is
-// stored in a file.
+// shapeData returns a result with data, as text and as structured content. If the data is too
+// long, its lists and texts are truncated, and all of it is stored in a file.
 func (t Tool) shapeData(ctx context.Context, b []byte) (Result, error) {
-	const room = Limit / 2 // it counts twice
+	const room = Limit / 2 // the data is sent twice
 	if utf8.RuneCount(b) <= room {
 		return Result{Text: string(b), Structured: t.structure(b)}, nil
 	}
-	note := "the lists in this result were shortened; ask for less"
+	note := "lists in this result are truncated; request less"
 	var files []File
 	if path, size, err := storeOf(ctx)(t.Name+".json", bytes.NewReader(b)); err == nil {
-		note = fmt.Sprintf("the lists in this result were shortened; the whole result is in %s", path)
+		note = fmt.Sprintf("lists in this result are truncated; the whole result is in %s", path)
 		files = []File{{Path: path, Type: "application/json", Size: size}}
 	}
 	tree, err := decodeJSON(b)
@@ -228,14 +227,14 @@ func cutBefore(s string, n int) string {
 	return s[i:]
 }
 
-// fit keeps a result within the limits: of a text that is too long, the beginning and
-// the end stay.
+// fit keeps a result within the limits. It keeps the beginning and the end of a text that is too
+// long.
 func (r Result) fit(ctx context.Context, name string) Result {
 	r.Text = strings.ToValidUTF8(r.Text, "\uFFFD")
 	if total := utf8.RuneCountInString(r.Text); total > Limit {
 		more := r.More
 		if more == "" {
-			more = "ask for less"
+			more = "request less"
 			if path, size, err := storeOf(ctx)(name+".txt", strings.NewReader(r.Text)); err == nil {
 				more = fmt.Sprintf("the whole text is in %s; read it with file_read, start_line and end_line", path)
 				r.Files = append(r.Files, File{Path: path, Type: "text/plain", Size: size})
@@ -250,7 +249,7 @@ func (r Result) fit(ctx context.Context, name string) Result {
 	return r.fitImages(ctx)
 }
 
-// fitImages stores the images that do not fit.
+// fitImages stores images that exceed the limit.
 func (r Result) fitImages(ctx context.Context) Result {
 	room := maxImages
 	var kept []Image
@@ -280,8 +279,8 @@ func extension(media string) string {
 	return "." + kind
 }
 
-// shapeBlob makes a result of a reply of raw bytes: a text as text, an image as an
-// image, anything else as a file.
+// shapeBlob returns a result with raw bytes: text as text, an image as an image, other content as
+// a file.
 func shapeBlob(ctx context.Context, b *op.Blob) (Result, error) {
 	if b.Body == nil {
 		return Result{}, nil

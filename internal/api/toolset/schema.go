@@ -6,9 +6,9 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// simplify reduces a schema to what all makers of models accept. Null is left out: an
-// optional argument is one that need not be sent. A map becomes a list of NAME=value,
-// and a value of any type becomes JSON in a string; bind accepts both forms.
+// simplify reduces a schema to the features that all model providers support. Null is omitted,
+// because an optional argument need not be sent. A map becomes a list of NAME=value, and a value
+// of any type becomes JSON in a string; bind accepts both forms.
 func simplify(s *jsonschema.Schema) *jsonschema.Schema {
 	if s == nil {
 		return nil
@@ -27,7 +27,7 @@ func simplify(s *jsonschema.Schema) *jsonschema.Schema {
 		out.Enum = []any{*s.Const}
 	}
 	if out.Type != "string" {
-		out.Enum = nil // Gemini knows enums of strings only
+		out.Enum = nil // Gemini supports only enums of strings
 	}
 	switch {
 	case out.Type == "object" && len(s.Properties) > 0:
@@ -66,8 +66,8 @@ func addSentence(doc, more string) string {
 
 func isText(s *jsonschema.Schema) bool { return withoutUnion(s).Type == "string" }
 
-// withoutUnion returns the first alternative that is not null. Alternatives that are
-// objects become one with the fields of all.
+// withoutUnion returns the first alternative that is not null. Several objects are merged into one
+// with all their fields.
 func withoutUnion(s *jsonschema.Schema) *jsonschema.Schema {
 	for {
 		options := slices.Concat(s.AnyOf, s.OneOf, s.AllOf)

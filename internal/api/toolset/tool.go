@@ -1,9 +1,8 @@
-// Package toolset describes operations as tools of a model: under which name a tool
-// is offered, in which words, with which arguments, and how its result reads.
+// Package toolset describes operations as tools for models: their names, descriptions, arguments
+// and results.
 //
-// It owns everything about tools that is independent of a protocol. A program lists
-// its tools as a Set, which it derives from its table of operations; package
-// surface/mcp serves the Set.
+// It owns the parts of tools that are independent of a protocol. A program derives a Set of tools
+// from its table of operations, which package surface/mcp serves.
 package toolset
 
 import (
@@ -18,52 +17,52 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Tool is an operation as a model sees it. The zero value of every field but Op means
-// what the operation says.
+// Tool is an operation as a model sees it. The zero value of every field except Op means the value
+// of the operation.
 type Tool struct {
 	Op     op.Op
 	Name   string
 	Title  string
-	Doc    string // when to use it, when another, and an example
-	Server string // the group that it belongs to
+	Doc    string // when to use it, when to use another tool, and an example
+	Server string // its group
 
-	Core  bool // in the list that a client gets by default
-	Older bool // of the older family of names: listed only on request
-	World bool // reaches beyond the sandbox: the web, or whatever a command does
+	Core  bool // in the default list
+	Older bool // of the older family of names, which is listed only on request
+	World bool // can have effects outside the sandbox, such as a web request or a command
 
 	Args []Arg    // arguments that differ from the operation's fields
 	Only []string // the fields in the schema, by the operation's names; nil: all
 
-	// Render makes the result readable: out is the output as decoded JSON, in the
-	// operation's fields as they were sent. Without it the result is the output as
-	// JSON, both as text and structured.
+	// Render returns the result as readable text: out is the output as decoded JSON, in contains
+	// the fields that were sent. Without Render the result is the output as JSON, both as text
+	// and structured.
 	Render func(out any, in map[string]any) Result
 
-	form *form // nil before the tool is completed
+	form *form // nil before complete
 }
 
-// form is what calls need to know of a tool's schemas, computed at the first one.
+// form contains parts of a tool's schemas for calls, computed at the first call.
 type form struct {
 	names   func() names
 	output  func() *jsonschema.Schema
 	wrapped func() bool
 }
 
-// Arg is an argument that differs from the field that it fills.
+// Arg is an argument that differs from the field that it sets.
 type Arg struct {
 	Field string
-	Name  string // "": the field's
-	Doc   string // "": the field's
+	Name  string // empty: that of the field
+	Doc   string // empty: that of the field
 	Count Count
-	// Preset is sent if the argument is not; nil: the field's default.
+	// Preset is the value without the argument; nil: the default of the field.
 	Preset any
 }
 
-// Count is how an argument counts lines. Tools count from 1, and a last line is
-// included; fields count from 0, and their last line is not.
+// Count is the line numbering of an argument. Tools count from 1 and include the last line. Fields
+// count from 0 and exclude the last line.
 type Count int
 
-// How lines are counted.
+// The kinds of line numbers.
 const (
 	Plain Count = iota
 	FirstLine
@@ -93,17 +92,16 @@ func (t Tool) complete() Tool {
 	return t
 }
 
-// titleOf makes a name readable: bash_exec is "Bash exec".
+// titleOf returns a name as a title: bash_exec becomes "Bash exec".
 func titleOf(name string) string {
 	words := strings.ReplaceAll(name, "_", " ")
 	return strings.ToUpper(words[:1]) + words[1:]
 }
 
-// ReadOnly reports whether the tool changes nothing.
+// ReadOnly reports whether the tool makes no changes.
 func (t Tool) ReadOnly() bool { return t.Op.ReadOnly }
 
-// Destructive reports whether the tool can lose something. What runs a model's own
-// code can lose everything.
+// Destructive reports whether the tool can destroy data. A tool that runs code of a model can.
 func (t Tool) Destructive() bool { return !t.Op.ReadOnly && (t.Op.Destructive || t.World) }
 
 // Call runs the tool. raw are its arguments as JSON.
@@ -119,13 +117,13 @@ func (t Tool) Call(ctx context.Context, raw json.RawMessage) (Result, error) {
 	return t.shape(ctx, out, fields)
 }
 
-// Set is the tools of a program, by name.
+// Set contains the tools of a program by name.
 type Set struct {
 	Tools  []Tool
 	byName map[string]int
 }
 
-// NewSet completes the tools. The first tool of a name counts.
+// NewSet completes the tools. It keeps the first tool of each name.
 func NewSet(tools []Tool) *Set {
 	s := &Set{byName: make(map[string]int, len(tools))}
 	for _, t := range tools {
@@ -147,8 +145,8 @@ func (s *Set) Get(name string) (Tool, bool) {
 	return s.Tools[i], true
 }
 
-// Input is the schema of the arguments. It has only what every maker of models
-// accepts: no references, no unions, a type everywhere.
+// Input returns the schema of the arguments. It has only features that all model providers
+// support: no references, no unions, and a type everywhere.
 func (t Tool) Input() *jsonschema.Schema {
 	s := simplify(t.Op.In().Flat())
 	out := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
@@ -183,11 +181,11 @@ func (t Tool) arg(field string) (Arg, bool) {
 	return Arg{}, false
 }
 
-// Output is the schema of the structured result, nil if the result is text.
+// Output returns the schema of the structured result; nil if the result is text.
 func (t Tool) Output() *jsonschema.Schema { return t.form.output() }
 
-// describeOutput returns the schema of the structured result, and whether the output is one
-// field of it: the protocol knows only objects.
+// describeOutput returns the schema of the structured result, and whether the output is wrapped in
+// one field of it, because the protocol supports only objects.
 func (t Tool) describeOutput() (s *jsonschema.Schema, wrapped bool) {
 	if t.Render != nil || t.Op.Binary || t.Op.Out == nil {
 		return nil, false
@@ -199,8 +197,9 @@ func (t Tool) describeOutput() (s *jsonschema.Schema, wrapped bool) {
 	case s.Type == "string" || s.Type == "" && len(s.Types)+len(s.AnyOf)+len(s.OneOf) == 0:
 		return nil, false
 	}
-	return &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{resultField: s}, Required: []string{resultField}}, true
+	return &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{resultField: s},
+		Required: []string{resultField}}, true
 }
 
-// resultField holds an output that is no object.
+// resultField contains an output that is not an object.
 const resultField = "result"

@@ -33,7 +33,7 @@ func spec(name string) op.Spec {
 	return op.Spec{Name: name, Route: "POST /" + name, Tag: "x", Doc: "Run."}
 }
 
-// tool is one whose call returns what it was called with.
+// tool returns a tool whose result is its input.
 func tool(t *testing.T) toolset.Tool {
 	t.Helper()
 	set := toolset.NewSet([]toolset.Tool{{
@@ -48,7 +48,7 @@ func tool(t *testing.T) toolset.Tool {
 	return got
 }
 
-// TestArguments: what models send in slightly other forms is understood, and what is wrong is explained.
+// TestArguments: arguments in common variants are accepted, and errors describe the problem.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ args, want, err string }{
@@ -59,7 +59,7 @@ func TestArguments(t *testing.T) {
 		{`{"command":"ls"}`, "", `missing argument "language": one of python javascript`},
 		{`{"language":"python"}`, "", `missing argument "command"`},
 		{`{"comand":"ls","language":"python"}`, "", `did you mean "command"?`},
-		{`{"banana":1}`, "", `the arguments are command, exec_dir`},
+		{`{"banana":1}`, "", `use one of command, exec_dir`},
 		{`{"command":"a","cmd":"b","language":"python"}`, "", "given twice"},
 		{`{"command":"ls","language":"python","first":2,"last":3}`, `"first":1,"last":3`, ""},
 		{`{"command":"ls","language":"python","first":-1,"last":-1}`, `"first":-1,"last":null`, ""},
@@ -70,8 +70,8 @@ func TestArguments(t *testing.T) {
 		{`{"command":"ls","language":"python","any":"{\"a\":[1]}"}`, `"any":{"a":[1]}`, ""},
 		{`{"command":"ls","language":"python"}`, `"press_enter":true`, ""},
 		{`{"command":"ls","language":"python","press_enter":false}`, `"press_enter":false`, ""},
-		{`[1]`, "", "must be a JSON object: it is a list"},
-		{`"x"`, "", "must be a JSON object: it is a string"},
+		{`[1]`, "", "must be a JSON object: got a list"},
+		{`"x"`, "", "must be a JSON object: got a string"},
 		{`{`, "", "must be a JSON object"},
 		{`null`, "", "missing argument"},
 		{`{"` + strings.Repeat("x", 500) + `":1}`, "", "…"},
@@ -100,7 +100,7 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// TestInput: a preset argument need not be sent, and everything has a type.
+// TestInput: a preset argument is optional, and all arguments have a type.
 func TestInput(t *testing.T) {
 	t.Parallel()
 	in := tool(t).Input()
@@ -127,7 +127,7 @@ type item struct {
 	Text string `json:"text"`
 }
 
-// TestStructuredResults: data has a schema that it fits, whatever its size; text has none.
+// TestStructuredResults: data of every size matches its schema; text has no schema.
 func TestStructuredResults(t *testing.T) {
 	t.Parallel()
 	many := make([]item, 3000)
@@ -169,7 +169,7 @@ func TestStructuredResults(t *testing.T) {
 	}
 }
 
-// TestLongResults: of what is too long, the beginning and the end stay, and the whole is stored if that is possible.
+// TestLongResults: the beginning and the end of a long result are kept, and all of it is stored if possible.
 func TestLongResults(t *testing.T) {
 	t.Parallel()
 	long := "begin" + strings.Repeat("ü\n", 100_000) + "end"
@@ -189,8 +189,8 @@ func TestLongResults(t *testing.T) {
 	}
 	full := func(string, io.Reader) (string, int64, error) { return "", 0, errors.New("disk full") }
 	for name, ctx := range map[string]context.Context{"nowhere": t.Context(), "on a full disk": toolset.WithStore(t.Context(), full)} {
-		if r, err := returning(long).Call(ctx, nil); err != nil || !strings.Contains(r.Text, "ask for less") || len(r.Files) > 0 {
-			t.Errorf("stored %s: got %v, %.100s, want it cut", name, err, r.Text)
+		if r, err := returning(long).Call(ctx, nil); err != nil || !strings.Contains(r.Text, "request less") || len(r.Files) > 0 {
+			t.Errorf("stored %s: got %v, %.100s, want it truncated", name, err, r.Text)
 		}
 	}
 	if r, _ := returning("bad \xff utf-8").Call(t.Context(), nil); !utf8.ValidString(r.Text) {
@@ -213,7 +213,7 @@ func picture(t *testing.T, size int) []byte {
 	return b.Bytes()
 }
 
-// TestImages: pictures are images, reduced until they fit, and bytes that are nothing else are stored.
+// TestImages: images are reduced to the limit, and other bytes are stored.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	blob := func(kind string, data []byte) toolset.Tool {
@@ -246,8 +246,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestFirstToolOfANameCounts: a set has one tool of each name.
-func TestFirstToolOfANameCounts(t *testing.T) {
+// TestFirstToolOfANameIsUsed: a set has one tool of each name.
+func TestFirstToolOfANameIsUsed(t *testing.T) {
 	t.Parallel()
 	one, two := returning("one"), returning("two")
 	set := toolset.NewSet([]toolset.Tool{one, two})

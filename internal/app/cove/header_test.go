@@ -11,7 +11,8 @@ import (
 // audit log, and theirs is not for the vendor.
 func TestHeadersGoToTheirOwnReceiver(t *testing.T) {
 	t.Parallel()
-	c, err := hubConfig(config.Cove{OTLPHeaders: []string{"x-vendor=secret"}, AuditForwardHeaders: []string{"x-audit=other"}})
+	c, err := hubConfig(config.Cove{OTLPHeaders: map[string]string{"x-vendor": "secret"},
+		AuditForwardHeaders: map[string]string{"x-audit": "other"}})
 	if err != nil {
 		t.Fatal(err)
 	}

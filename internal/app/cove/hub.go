@@ -26,10 +26,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
-	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
 
@@ -54,15 +54,15 @@ type Hub struct {
 	trusted  []netip.Prefix
 	metrics  *metric.Registry
 	tools    *mcp.Handler
-	sessions *mcp.Sessions // with the tools of sandboxes
-	address  string        // URL to show to who uses the socket; empty: that of the request
+	sessions *upstream.Sessions // with the tools of sandboxes
+	address  string             // URL to show to who uses the socket; empty: that of the request
 }
 
 // New builds the hub on a provider, which it closes with itself. Without a
 // provider there is only the table.
 func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.Logger) (*Hub, error) {
 	h := &Hub{cfg: cfg, log: log, provider: provider, metrics: metric.New(),
-		sessions: mcp.NewSessions(mcp.SessionsConfig{Name: "cove", Version: version})}
+		sessions: upstream.NewSessions(upstream.SessionsConfig{Name: "cove", Version: version})}
 	sign, err := signIn(cfg, log)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 		h.hub.Ops(),
 		[]op.Op{h.hub.ToolsOp(h.tools), h.doctorOp()},
 		// A viewer may use a browser; metrics are about all tenants.
-		access(ticket.New(ticket.Config{Issuer: h.guard}).Ops(), "auth_create_ticket", op.AccessRead),
+		access(host.Tickets{Issuer: h.guard}.Ops(), "auth_create_ticket", op.AccessRead),
 		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components,
 			Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
 		rest.Docs(Title, version, table, rest.Hub, web.Files),
@@ -124,8 +124,8 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 		Tenants:      hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)},
 		KeepActivity: cfg.KeepActivity, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
 		Audit: hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward,
-			ForwardHeaders: splitPairs(cfg.AuditForwardHeaders)},
-		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: splitPairs(cfg.OTLPHeaders)},
+			ForwardHeaders: cfg.AuditForwardHeaders},
+		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: cfg.OTLPHeaders},
 	}, err
 }
 
@@ -145,16 +145,6 @@ func tenantLimits(cfg config.Cove) hub.Limits {
 
 // bodyTimeout is how long the body of a request to the hub itself may take.
 const bodyTimeout = 30 * time.Second
-
-// splitPairs takes name=value pairs apart.
-func splitPairs(list []string) map[string]string {
-	out := map[string]string{}
-	for _, pair := range list {
-		name, value, _ := strings.Cut(pair, "=")
-		out[strings.TrimSpace(name)] = strings.TrimSpace(value)
-	}
-	return out
-}
 
 // withoutPass removes a session from the path of a request that is recorded.
 func withoutPass(s rest.Served) rest.Served {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -244,10 +245,9 @@ var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|credential|auth|
 // newScrubber knows the secrets of this machine's hub and its command line.
 func newScrubber(cfg config.Cove, environ []string, t *login.Target) *scrubber {
 	s := &scrubber{}
-	for _, value := range slices.Concat([]string{cfg.APIKey, cfg.AuthToken, t.Settings.Key, t.Settings.Token},
-		cfg.OTLPHeaders, cfg.AuditForwardHeaders) {
-		_, after, _ := strings.Cut(value, "=")
-		s.know(value, after)
+	s.know(cfg.APIKey, cfg.AuthToken, t.Settings.Key, t.Settings.Token)
+	for _, headers := range []map[string]string{cfg.OTLPHeaders, cfg.AuditForwardHeaders} {
+		s.know(slices.Collect(maps.Values(headers))...)
 	}
 	for _, pair := range environ {
 		if name, value, _ := strings.Cut(pair, "="); secretName.MatchString(name) {

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// doorWait is how long a connection may take to begin with the word, and doorCrowd how many
-// may be about to.
+// doorTimeout is the time within which a connection must send the word. maxUnverified is the
+// maximum number of connections that have not sent it yet.
 const (
-	doorWait  = 5 * time.Second
-	doorCrowd = 64
+	doorTimeout   = 5 * time.Second
+	maxUnverified = 64
 )
 
-// ListenDoor listens at a loopback address, host:port/word, in the place of a Unix socket:
-// a connection must begin with the word and is then like one over the socket. Web pages can
-// connect, too, but what they send begins otherwise.
+// ListenDoor listens on a loopback address, host:port/word, instead of a Unix socket. A connection
+// must begin with the word and is then treated like one over the socket. Web pages can connect,
+// but their requests do not begin with the word.
 func ListenDoor(door, socket string) (net.Listener, error) {
 	address, word, _ := strings.Cut(door, "/")
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", address, err)
+		return nil, fmt.Errorf("cannot listen on %s: %w", address, err)
 	}
 	d := &doorListener{Listener: l, word: word, at: &net.UnixAddr{Net: "unix", Name: strings.TrimPrefix(socket, "unix:")},
-		in: make(chan net.Conn), closed: make(chan struct{}), crowd: make(chan struct{}, doorCrowd)}
+		in: make(chan net.Conn), closed: make(chan struct{}), unverified: make(chan struct{}, maxUnverified)}
 	go d.run()
 	return d, nil
 }
@@ -34,13 +34,13 @@ func ListenDoor(door, socket string) (net.Listener, error) {
 // doorListener accepts the connections that begin with a word.
 type doorListener struct {
 	net.Listener
-	word   string
-	at     net.Addr
-	in     chan net.Conn
-	crowd  chan struct{} // holds one for each connection that has not said the word yet
-	closed chan struct{} // when run has ended
-	once   sync.Once
-	failed error // from closed on
+	word       string
+	at         net.Addr
+	in         chan net.Conn
+	unverified chan struct{} // has one element for each connection that has not sent the word yet
+	closed     chan struct{} // closed when run has ended
+	once       sync.Once
+	failed     error // set before closed is closed
 }
 
 func (d *doorListener) run() {
@@ -55,7 +55,7 @@ func (d *doorListener) run() {
 			return
 		}
 		select {
-		case d.crowd <- struct{}{}:
+		case d.unverified <- struct{}{}:
 			go d.admit(c)
 		default:
 			c.Close()
@@ -66,9 +66,9 @@ func (d *doorListener) run() {
 // admit reads the word.
 func (d *doorListener) admit(c net.Conn) {
 	got := make([]byte, len(d.word))
-	c.SetReadDeadline(time.Now().Add(doorWait))
+	c.SetReadDeadline(time.Now().Add(doorTimeout))
 	_, err := io.ReadFull(c, got)
-	<-d.crowd
+	<-d.unverified
 	if err != nil || string(got) != d.word {
 		c.Close()
 		return
@@ -101,7 +101,7 @@ func (d *doorListener) Close() error {
 // Addr implements net.Listener.
 func (d *doorListener) Addr() net.Addr { return d.at }
 
-// doorConn is a connection that counts as one over the socket.
+// doorConn is a connection that is treated like one over the socket.
 type doorConn struct {
 	net.Conn
 	at net.Addr

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestDoor: a connection that begins with the word is like one over the socket, and no other
-// comes in, however many there are.
+// TestDoor: a connection that begins with the word is treated like one over the socket. Other
+// connections are closed, and do not block it.
 func TestDoor(t *testing.T) {
-	// A free port; the listener does not tell it.
+	// The address of the listener does not contain the port, so the test selects one.
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestDoor(t *testing.T) {
 			t.Errorf("%q: got %q, want a closed connection", text, got)
 		}
 	}
-	send("wo") // hangs, and keeps nobody else out
+	send("wo") // hangs, but does not block others
 	send("wordhello")
 	c, err := l.Accept()
 	if err != nil {
@@ -60,6 +60,6 @@ func TestDoor(t *testing.T) {
 		t.Errorf("accept after close: got %v, want %v", err, net.ErrClosed)
 	}
 	if _, err := ListenDoor("127.0.0.1:-1/word", "unix:/run/s"); err == nil || !strings.Contains(err.Error(), "listen on 127.0.0.1:-1") {
-		t.Errorf("a port that does not exist: got %v, want an error that names the address", err)
+		t.Errorf("an invalid port: got %v, want an error that names the address", err)
 	}
 }

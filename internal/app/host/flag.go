@@ -12,7 +12,7 @@ import (
 )
 
 // Flags adds one flag per setting to a command, and --config. The returned function
-// reports the flags that were given, as config.Source wants them.
+// returns the given flags in the form of config.Source.
 func Flags(cmd *cobra.Command, program string, fields []config.Field) func() map[string][]string {
 	given := map[string][]string{}
 	for _, f := range fields {
@@ -32,8 +32,8 @@ func Flags(cmd *cobra.Command, program string, fields []config.Field) func() map
 	return func() map[string][]string { return given }
 }
 
-// settingFlag collects what is given for one setting. config.Load validates it, so that
-// all mistakes are reported together and each names its origin.
+// settingFlag collects the given values of one setting. config.Load validates them, so that all
+// errors are reported together with their origins.
 type settingFlag struct {
 	field config.Field
 	given map[string][]string
@@ -49,8 +49,8 @@ func (s settingFlag) String() string { return strings.Join(s.given[s.field.Flag]
 // Type is shown by the help.
 func (s settingFlag) Type() string { return string(s.field.Type) }
 
-// WarnOfSecretFlags logs a warning for each secret that was given as a flag, where
-// every user of the machine can read it in the list of processes.
+// WarnOfSecretFlags logs a warning for each secret that was given as a flag, which every user of the
+// machine can read in the list of processes.
 func WarnOfSecretFlags(log *slog.Logger, fields []config.Field, given map[string][]string) {
 	for _, f := range fields {
 		if f.Exposes(given[f.Flag]) {

@@ -20,27 +20,27 @@ import (
 
 // Limits of a handover.
 const (
-	// handoverNotice is how long clients are told to open new connections before the old ones
-	// are closed: what they send at that moment would be lost. Where no connection waits for
-	// another request any more, leastNotice suffices.
+	// handoverNotice is the time in which clients are asked to open new connections, because
+	// requests that arrive while a connection is closed are lost. If no connection is idle,
+	// minNotice is sufficient.
 	handoverNotice = 10 * time.Second
-	leastNotice    = time.Second
-	// handoverCalls is how long requests under way may take. New connections wait meanwhile,
-	// in the queue of the listening socket.
+	minNotice      = time.Second
+	// handoverCalls is the timeout of in-flight requests. New connections wait in the queue of
+	// the listening socket.
 	handoverCalls = 30 * time.Second
-	// handoverFirst is how long the first request of an accepted connection may take to come.
+	// handoverFirst is the timeout of the first request of an accepted connection.
 	handoverFirst = 3 * time.Second
 )
 
-// ErrHandover means that a server has stopped for its successor, which inherits the
-// listening socket.
+// ErrHandover means that a server has stopped for its successor, which inherits the listening
+// socket.
 var ErrHandover = errors.New("handed over")
 
-// handover tells requests of a server that it makes room for its successor.
+// handover prepares the connections of a server for its successor.
 type handover struct {
 	begun   atomic.Bool
-	conns   sync.Map        // net.Conn to http.ConnState, but for closed and hijacked connections
-	streams context.Context // ends when streams have to end
+	conns   sync.Map        // net.Conn to http.ConnState, without closed and hijacked connections
+	streams context.Context // ends when streams must end
 	cut     context.CancelFunc
 }
 
@@ -50,8 +50,8 @@ func newHandover(base context.Context) *handover {
 	return h
 }
 
-// wrap closes connections after the reply once a handover has begun, and ends streams when it
-// is time. Their clients resume them at the successor.
+// wrap closes connections after the response during a handover, and ends streams when streams ends.
+// Clients resume streams at the successor.
 func (h *handover) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.begun.Load() {
@@ -72,7 +72,7 @@ func isStream(r *http.Request) bool {
 		r.Method == http.MethodGet || strings.Contains(r.URL.RawQuery, "stream=true")
 }
 
-// note learns what connections do.
+// note tracks the states of connections.
 func (h *handover) note(c net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {
 		h.conns.Delete(c)
@@ -81,7 +81,7 @@ func (h *handover) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// has tells whether a connection is in one of the states.
+// has reports whether a connection is in one of the states.
 func (h *handover) has(states ...http.ConnState) (found bool) {
 	h.conns.Range(func(_, state any) bool {
 		found = slices.Contains(states, state.(http.ConnState))
@@ -90,14 +90,14 @@ func (h *handover) has(states ...http.ConnState) (found bool) {
 	return found
 }
 
-// announce lets clients move to new connections.
+// announce asks clients to open new connections.
 func (h *handover) announce(ctx context.Context) {
 	h.begun.Store(true)
-	poll(ctx, handoverNotice, func(past time.Duration) bool { return past >= leastNotice && !h.has(http.StateIdle) })
+	poll(ctx, handoverNotice, func(past time.Duration) bool { return past >= minNotice && !h.has(http.StateIdle) })
 }
 
-// drain waits for the requests of all accepted connections, once nothing accepts more: a server
-// that shuts down would drop those that it has not yet read.
+// drain waits for the requests of all accepted connections after the listener is closed. Shutdown
+// would drop requests that the server has not read yet.
 func (h *handover) drain(ctx context.Context) {
 	defer time.AfterFunc(stopStreams, h.cut).Stop()
 	poll(ctx, handoverCalls, func(past time.Duration) bool {
@@ -105,7 +105,7 @@ func (h *handover) drain(ctx context.Context) {
 	})
 }
 
-// poll calls done, which gets the time since the begin, until it returns true or the limit is reached.
+// poll calls done with the elapsed time until it returns true or the limit is reached.
 func poll(ctx context.Context, limit time.Duration, done func(past time.Duration) bool) {
 	begun := time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -119,26 +119,26 @@ func poll(ctx context.Context, limit time.Duration, done func(past time.Duration
 	}
 }
 
-// KeepListener returns another file descriptor of a listening socket. The socket goes on
-// queueing connections after the listener is closed. Children do not inherit it.
+// KeepListener returns another file descriptor of a listening socket. The socket continues to queue
+// connections after the listener is closed. Children do not inherit it.
 func KeepListener(l net.Listener) (fd int, err error) {
 	c, ok := l.(syscall.Conn)
 	if !ok {
-		return 0, fmt.Errorf("a listener on %s cannot be handed over", l.Addr().Network())
+		return 0, fmt.Errorf("a listener on %s does not support handover", l.Addr().Network())
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("keep the listening socket: %w", err)
+		return 0, fmt.Errorf("cannot keep the listening socket: %w", err)
 	}
 	var dup error
 	err = raw.Control(func(own uintptr) { fd, dup = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3) })
 	if err = errors.Join(err, dup); err != nil {
-		return 0, fmt.Errorf("keep the listening socket: %w", err)
+		return 0, fmt.Errorf("cannot keep the listening socket: %w", err)
 	}
 	return fd, nil
 }
 
-// PassOn lets the program that replaces this one inherit a file descriptor.
+// PassOn makes a file descriptor inheritable for the program that replaces this one.
 func PassOn(fd int) error {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	return err

@@ -1,6 +1,6 @@
-// Package host holds what both programs share: the root command, flags from settings, the
-// log, the listener, and the order in which a server starts and stops. It knows neither
-// sandboxes nor hubs.
+// Package host owns the parts that both programs share: the root command, flags from settings, the
+// log, the listener, tickets, and the order of start and stop of a server. It is independent of
+// sandboxes and hubs.
 package host
 
 import (
@@ -78,7 +78,7 @@ func Config(program string, dst any, std Streams) *cobra.Command {
 	return cmd
 }
 
-// Beside returns the path of a program in the directory of this one, empty if it is missing.
+// Beside returns the path of a program in the directory of this one; empty if it is missing.
 func Beside(name string) string {
 	self, err := os.Executable()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// LogFile is a log that never grows beyond a limit: when it is full it becomes FILE.1, the one
-// before FILE.2, and the oldest is deleted. Only its owner can read it.
+// LogFile is a log with a size limit. A full file is renamed to FILE.1, the previous one to FILE.2,
+// and the oldest is deleted. Only its owner can read it.
 type LogFile struct {
 	path  string
 	limit int64
@@ -22,7 +22,7 @@ type LogFile struct {
 func OpenLogFile(path string, limit int64, keep int) (*LogFile, error) {
 	l := &LogFile{path: path, limit: limit, keep: keep}
 	if err := l.open(); err != nil {
-		return nil, fmt.Errorf("open the log: %w", err)
+		return nil, fmt.Errorf("cannot open the log: %w", err)
 	}
 	return l, nil
 }
@@ -41,7 +41,7 @@ func (l *LogFile) open() error {
 	return nil
 }
 
-// Write appends a record. If the log cannot be rotated, it goes on in the same file.
+// Write appends a record. If rotation fails, it continues in the same file.
 func (l *LogFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *LogFile) rotate() {
 		err = os.Remove(l.path)
 	}
 	if err != nil {
-		l.size = 0 // tried again when as much has been written
+		l.size = 0 // retried after the same number of bytes
 		return
 	}
 	full := l.file

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A log of any length takes no more than its files may hold, keeps the newest lines, and
-// splits none.
+// A log does not exceed the limits of its files, keeps the newest lines, and does not split lines.
 func TestLogRotation(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cove.log")
@@ -46,14 +45,14 @@ func TestLogRotation(t *testing.T) {
 		}
 		for line := range strings.Lines(string(b)) {
 			if !strings.HasPrefix(line, "writer ") && line != "the last line\n" || !strings.HasSuffix(line, "\n") {
-				t.Errorf("%s: got line %q, want a whole one", f, line)
+				t.Errorf("%s: got line %q, want a complete line", f, line)
 			}
 		}
 	}
 	if b, _ := os.ReadFile(path); !strings.HasSuffix(string(b), "the last line\n") {
 		t.Errorf("got %q, want the last line at the end", b)
 	}
-	// A hub that is restarted appends.
+	// A restarted hub appends.
 	again, err := OpenLogFile(path, limit, keep)
 	if err != nil {
 		t.Fatal(err)

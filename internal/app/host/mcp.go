@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
 )
 
-// AddBridge adds "mcp stdio", which serves the tools of a running server over standard
-// input and output.
+// AddBridge adds "mcp stdio", which serves the tools of a running server over standard input and
+// output.
 func AddBridge(root *cobra.Command, to *cli.Client, std Streams, what string) *cobra.Command {
 	noun := cli.Noun(root, "mcp")
 	cmd := &cobra.Command{Use: "stdio", Short: "Serve the tools of " + what + " over standard input and output", Args: cli.Arguments(0, 0),
@@ -43,14 +44,14 @@ func AddBridge(root *cobra.Command, to *cli.Client, std Streams, what string) *c
 	return noun
 }
 
-// ParseArguments reads the arguments of a tool from k=v pairs. A value that is JSON other
-// than text is sent as such.
+// ParseArguments parses the arguments of a tool from name=value pairs. A value that is valid JSON is
+// sent as JSON, other values as strings.
 func ParseArguments(pairs []string) (map[string]any, error) {
 	out := map[string]any{}
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return nil, &cli.Error{Code: cli.ExitUsage, Msg: "invalid argument " + pair + "; write name=value"}
+			return nil, &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("invalid argument %q; use name=value", pair)}
 		}
 		var parsed any
 		if json.Unmarshal([]byte(value), &parsed) == nil {

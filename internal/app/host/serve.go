@@ -18,20 +18,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 )
 
-// Program is what Serve runs.
+// Program is a program that Serve runs.
 type Program interface {
-	// Handlers returns the handlers for callers outside, who authenticate, and for those
-	// who use the socket: in a sandbox, programs inside.
+	// Handlers returns the handlers for callers outside, which authenticate, and for callers
+	// that use the socket: in a sandbox, programs inside.
 	Handlers() (outside, inside http.Handler)
-	// Inside returns further addresses: of sockets that only the server's own user can open
-	// and, in a sandbox, for programs inside.
+	// Inside returns additional addresses: sockets that only the server's user can open and, in
+	// a sandbox, addresses for programs inside.
 	Inside() []string
-	// Begin completes the start while the server already answers; it returns when ctx
+	// Begin completes the start while the server already accepts requests. It returns when ctx
 	// is done.
 	Begin(ctx context.Context)
-	// Shutdown prepares the stop while the server still answers.
+	// Shutdown prepares the stop while the server still accepts requests.
 	Shutdown(ctx context.Context)
-	// Close ends everything; the server no longer answers.
+	// Close ends everything after the server has stopped.
 	Close() error
 }
 
@@ -42,26 +42,26 @@ const (
 	stopStreams = 500 * time.Millisecond // until streams and WebSockets are canceled
 )
 
-// Listen listens on host:port or unix:/path. It replaces a socket that no server uses.
+// Listen listens on host:port or unix:/path. It replaces an unused socket.
 func Listen(address string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(address, "unix:")
 	if !ok {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", address, err)
+			return nil, fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", address, err)
 		}
 		return l, nil
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			c.Close()
-			return nil, fmt.Errorf("listen on %s: already in use by another server", address)
+			return nil, fmt.Errorf("cannot listen on %s: already in use by another server", address)
 		}
 		os.Remove(path)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", address, err)
+		return nil, fmt.Errorf("cannot listen on %s: %w", address, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
@@ -70,25 +70,25 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Inherit returns the listening socket that the parent process has opened as fd.
+// Inherit returns the listening socket that the parent process opened as fd.
 func Inherit(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
-		return nil, fmt.Errorf("listen on file descriptor %d: %w; it must be an inherited listening socket", fd, err)
+		return nil, fmt.Errorf("cannot listen on file descriptor %d: %w; it must be an inherited listening socket", fd, err)
 	}
 	return l, nil
 }
 
-// Serve serves on the listener until ctx is done, then stops in order: hooks, requests,
+// Serve serves on the listener until ctx is done, and then stops in order: hooks, requests,
 // services, processes.
 func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) error {
 	return ServeUntil(ctx, nil, l, s, log)
 }
 
 // ServeUntil serves like Serve. If next fires, it stops for a successor and returns
-// ErrHandover: requests under way are finished, and streams end.
+// ErrHandover: in-flight requests are finished, and streams end.
 func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Program, log *slog.Logger) error {
 	base, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -96,10 +96,10 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 	over := newHandover(base)
 	defer over.cut()
 	server := newServer(base, over.wrap(outside), log)
-	few := newCrowd(log)
+	limit := newConnLimit(log)
 	server.ConnState = func(c net.Conn, state http.ConnState) {
 		over.note(c, state)
-		few.note(c, state)
+		limit.note(c, state)
 	}
 	// Clients that get a response outside may connect inside, too.
 	own := serveInside(base, s.Inside(), inside, log)
@@ -148,7 +148,7 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 	own.Close()
 	err := s.Close()
 	if ctx.Err() != nil {
-		failed = nil // asked to end, meanwhile or all the time
+		failed = nil // stopped on request
 	}
 	if failed != nil && !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(failed, err)
@@ -157,9 +157,8 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 	return err
 }
 
-// serveInside serves programs inside the sandbox. If an address cannot be used, they must
-// authenticate like all other callers, which deserves a warning but does not prevent the
-// start.
+// serveInside serves programs inside the sandbox. If an address cannot be used, it logs a warning,
+// and these programs must authenticate like other callers.
 func serveInside(base context.Context, addresses []string, h http.Handler, log *slog.Logger) *http.Server {
 	server := newServer(base, h, log)
 	for _, address := range addresses {
@@ -190,7 +189,7 @@ func newServer(base context.Context, h http.Handler, log *slog.Logger) *http.Ser
 		ReadHeaderTimeout: 10 * time.Second, // against clients that send headers slowly
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// "OPTIONS *" must be authenticated like everything else.
+		// "OPTIONS *" must be authenticated like other requests.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

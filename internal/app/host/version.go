@@ -21,10 +21,10 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// commit is set by the build; without it, the compiler's note counts.
+// commit is set by the build. Without it, the value of the compiler is used.
 var commit string
 
-// ReadBuild returns the build of this program. version is the one that the build has set.
+// ReadBuild returns the build of this program. version is set by the build.
 func ReadBuild(version string) Build {
 	b := Build{Version: version, Commit: cmp.Or(commit, "unknown"), Time: "unknown", Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}

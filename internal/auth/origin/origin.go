@@ -1,9 +1,9 @@
-// Package origin keeps content that is not ours off the origin of a server.
+// Package origin keeps untrusted content off the origin of a server.
 //
 // Browsers give every page the rights of its origin: scheme, host and port. A page that was
 // produced in a sandbox must therefore never be shown on the origin of the API. The package
-// owns how such content is recognized, which headers confine it, and how a browser is led to
-// an origin that is separate. It decides nothing about who may call.
+// owns the detection of such content, the headers that confine it, and the redirect to a
+// separate origin. It does not authenticate callers.
 package origin
 
 import (
@@ -12,22 +12,22 @@ import (
 	"strings"
 )
 
-// Policies of content that is not a page of ours.
+// Policies of untrusted content.
 const (
 	// Opaque lets a page run, but without the origin of the host that serves it.
 	Opaque = "sandbox allow-scripts allow-forms allow-popups allow-popups-to-escape-sandbox allow-modals " +
 		"allow-downloads allow-pointer-lock allow-presentation"
 	// Inert shows a document without origin and scripts.
 	Inert = "sandbox"
-	// Data is for replies that are never documents.
+	// Data is for responses that are never documents.
 	Data = "default-src 'none'; frame-ancestors 'none'; sandbox"
 )
 
 // policyHeader confines a document.
 const policyHeader = "Content-Security-Policy"
 
-// IsVisit reports whether a browser requests a document, in a window or a frame. A browser
-// that does not say so, as over plain HTTP, is recognized by what every browser sends.
+// IsVisit reports whether a browser requests a document, in a window or a frame. Over plain
+// HTTP, where browsers send no Sec-Fetch-Mode, it checks headers that every browser sends.
 func IsVisit(r *http.Request) bool {
 	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
 		return false
@@ -38,8 +38,15 @@ func IsVisit(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html") && strings.Contains(r.UserAgent(), "Mozilla/")
 }
 
-// IsFramed reports whether a document is for a frame. Browsers withhold the cookies of
-// another host from it.
+// IsNavigation reports whether a browser requests a page for a person.
+func IsNavigation(r *http.Request) bool {
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
+		r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// IsFramed reports whether a document is for a frame. Browsers do not send it cookies of
+// another host.
 func IsFramed(r *http.Request) bool {
 	dest := r.Header.Get("Sec-Fetch-Dest")
 	return dest != "" && dest != "document"
@@ -59,8 +66,8 @@ func IsLinked(r *http.Request) bool {
 	return false
 }
 
-// LoadsCode reports whether a page loads the reply as something that it executes: a script,
-// a style, a worker or a plug-in.
+// LoadsCode reports whether a page executes the response: as a script, style, worker or
+// plug-in.
 func LoadsCode(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Dest") {
 	case "script", "style", "worker", "sharedworker", "serviceworker", "audioworklet", "paintworklet", "object", "embed", "xslt", "manifest":
@@ -69,7 +76,7 @@ func LoadsCode(r *http.Request) bool {
 	return r.Header.Get("Service-Worker") != ""
 }
 
-// Redirect leads a browser to another address of the same content, once.
+// Redirect redirects a browser to another URL of the same content. The response is not cached.
 func Redirect(w http.ResponseWriter, to, query string) {
 	if query != "" {
 		to += "?" + query
@@ -81,19 +88,19 @@ func Redirect(w http.ResponseWriter, to, query string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// Confine adds a policy to a response. Browsers enforce all policies of a response, so that
-// none can be undone by another.
+// Confine adds a policy to a response. Browsers enforce all policies of a response, so no
+// policy can override another.
 func Confine(h http.Header, policy string) { h.Add(policyHeader, policy) }
 
-// DropHostWide removes headers that speak for a whole host or domain, which a site shares
-// with others.
+// DropHostWide removes headers that apply to a whole host or domain, which a site shares with
+// other sites.
 func DropHostWide(h http.Header) {
 	h.Del("Clear-Site-Data")
 	h.Del("Strict-Transport-Security")
 	h.Del("Public-Key-Pins")
 }
 
-// DropAncestors lets pages without an origin frame a response: no policy can name them.
+// DropAncestors allows pages without an origin to frame a response. A policy cannot name them.
 func DropAncestors(h http.Header) {
 	h.Del("X-Frame-Options")
 	for i, policy := range h[policyHeader] {
@@ -107,7 +114,7 @@ func DropAncestors(h http.Header) {
 	}
 }
 
-// IsActive reports whether a browser would treat a media type as a document that can hold
+// IsActive reports whether a browser treats a media type as a document that can contain
 // scripts.
 func IsActive(media string) bool {
 	media, _, _ = strings.Cut(media, ";")
@@ -118,7 +125,7 @@ func IsActive(media string) bool {
 
 type ownKey struct{}
 
-// WithOwn marks the context of a request for content that has its host name for itself.
+// WithOwn marks the context of a request for content with a separate host name.
 func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx, ownKey{}, true) }
 
 // HasOwn reports whether WithOwn has marked the context.

@@ -25,9 +25,9 @@ func User(c net.Conn) (int, error) {
 	return find(from, to, false)
 }
 
-// Server returns the user ID of the server that a client is connected to, within this machine: of
-// the socket that it has accepted, of the one at which it listens while it has not, or of
-// the program that listens at a Unix socket.
+// Server returns the user ID of the server that a client is connected to within this machine:
+// the owner of the accepted socket or, before it is accepted, of the listening socket. For a
+// Unix socket it is the user of the program that listens.
 func Server(c net.Conn) (int, error) {
 	if u, ok := c.(*net.UnixConn); ok {
 		return listenerOf(u)
@@ -43,7 +43,7 @@ func Server(c net.Conn) (int, error) {
 	if uid, err = find(server, own, true); !errors.Is(err, ErrUnknown) {
 		return uid, err
 	}
-	return find(server, own, false) // accepted meanwhile, by a server that has stopped listening
+	return find(server, own, false) // the server accepted it and then stopped listening
 }
 
 // ends returns the other end of a connection, and our own.
@@ -56,7 +56,7 @@ func ends(c net.Conn) (other, own netip.AddrPort, err error) {
 	return plain(remote), plain(local), nil
 }
 
-// listenerOf returns the user that listened at the Unix socket that a connection leads to.
+// listenerOf returns the user that listened on the Unix socket of a connection.
 func listenerOf(c *net.UnixConn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -71,12 +71,12 @@ func listenerOf(c *net.UnixConn) (int, error) {
 	return int(cred.Uid), nil
 }
 
-// find returns the user of the socket from that is connected with to or, if listens, of the one
-// that listens for such connections.
+// find returns the user of the socket from that is connected to the socket to or, if listens is
+// set, of the socket that listens for such connections.
 func find(from, to netip.AddrPort, listens bool) (int, error) {
-	uid, err := ask(from, to, listens)
+	uid, err := queryKernel(from, to, listens)
 	if err != nil && !errors.Is(err, ErrUnknown) {
-		uid, err = look(from, to, listens)
+		uid, err = readTables(from, to, listens)
 	}
 	return uid, err
 }
@@ -96,8 +96,8 @@ const (
 	stateListen      = 10 // TCP_LISTEN
 )
 
-// ask asks the kernel for the one socket with these addresses.
-func ask(from, to netip.AddrPort, listens bool) (int, error) {
+// queryKernel requests the one socket with these addresses from the kernel.
+func queryKernel(from, to netip.AddrPort, listens bool) (int, error) {
 	if listens {
 		to = netip.AddrPortFrom(netip.IPv4Unspecified(), 0) // no connection: the kernel looks for a listener
 		if from.Addr().Is6() {
@@ -109,7 +109,7 @@ func ask(from, to netip.AddrPort, listens bool) (int, error) {
 		return 0, fmt.Errorf("open a sock_diag socket: %w", err)
 	}
 	defer unix.Close(fd)
-	// The kernel replies before the request returns; the limit is for a broken one.
+	// The kernel replies before the request returns; the timeout is a precaution.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		return 0, fmt.Errorf("limit the wait for sock_diag: %w", err)
 	}
@@ -145,7 +145,7 @@ func request(from, to netip.AddrPort) []byte {
 		b = append(b, field[:]...)
 	}
 	b = native.AppendUint32(b, 0)             // on any interface
-	return native.AppendUint64(b, ^uint64(0)) // without a cookie from before
+	return native.AppendUint64(b, ^uint64(0)) // without a cookie
 }
 
 func parse(b []byte, listens bool) (int, error) {
@@ -162,8 +162,8 @@ func parse(b []byte, listens bool) (int, error) {
 	if native.Uint16(b[4:]) != sockDiagByFamily || len(b) < replySize {
 		return 0, errors.New("unexpected sock_diag reply")
 	}
-	// Where there is no such connection the kernel returns who listens at the address, if somebody
-	// does: not the owner of the connection.
+	// Without such a connection the kernel returns the socket that listens at the address, which
+	// does not belong to the owner of the connection.
 	if (b[stateAt] == stateListen) != listens {
 		return 0, ErrUnknown
 	}
@@ -174,14 +174,14 @@ func parse(b []byte, listens bool) (int, error) {
 	return int(native.Uint32(b[uidAt:])), nil
 }
 
-// look finds the socket in the tables of the process's network namespace.
-func look(from, to netip.AddrPort, listens bool) (int, error) {
+// readTables finds the socket in the tables of the process's network namespace.
+func readTables(from, to netip.AddrPort, listens bool) (int, error) {
 	for _, name := range []string{"tcp", "tcp6"} {
 		as6 := name == "tcp6"
 		match := func(f []string) bool { return f[1] == cell(from, as6) && f[2] == cell(to, as6) && f[3] != "0A" }
 		if listens {
 			match = func(f []string) bool {
-				return f[3] == "0A" && (f[1] == cell(from, as6) || f[1] == cell(anywhere(from, as6), as6))
+				return f[3] == "0A" && (f[1] == cell(from, as6) || f[1] == cell(wildcard(from, as6), as6))
 			}
 		}
 		f, err := os.Open("/proc/thread-self/net/" + name)
@@ -197,8 +197,8 @@ func look(from, to netip.AddrPort, listens bool) (int, error) {
 	return 0, ErrUnknown
 }
 
-// anywhere is the address of a socket that listens at all addresses.
-func anywhere(a netip.AddrPort, as6 bool) netip.AddrPort {
+// wildcard returns the address of a socket that listens on all addresses.
+func wildcard(a netip.AddrPort, as6 bool) netip.AddrPort {
 	if as6 {
 		return netip.AddrPortFrom(netip.IPv6Unspecified(), a.Port())
 	}
@@ -226,7 +226,7 @@ func scan(table io.Reader, match func(fields []string) bool) (int, error) {
 	return 0, ErrUnknown
 }
 
-// cell is how the tables write an address: words of four bytes as native numbers.
+// cell formats an address as the tables do: words of four bytes as native numbers.
 func cell(a netip.AddrPort, as6 bool) string {
 	b := a.Addr().AsSlice()
 	if as6 {

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// User finds nobody: this system has no such table.
+// User is not supported on this system.
 func User(net.Conn) (int, error) { return 0, errors.ErrUnsupported }
 
-// Server finds nobody, either.
+// Server is not supported on this system.
 func Server(net.Conn) (int, error) { return 0, errors.ErrUnsupported }

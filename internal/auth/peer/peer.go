@@ -1,9 +1,9 @@
-// Package peer finds out which local user is at the other end of a loopback connection, and
-// keeps other users away from a listener.
+// Package peer determines the local user at the other end of a loopback connection, and
+// closes connections of other users.
 //
-// It asks the kernel (sock_diag) and, where netlink is not available, reads the kernel's
-// table of connections. It owns nothing. It reports a user only while that user's socket is
-// open: the kernel attributes what remains of a closed socket to root.
+// It queries the kernel (sock_diag) or, if netlink is not available, reads the kernel's table
+// of connections. It reports a user only while that user's socket is open, because the kernel
+// attributes closed sockets to root.
 package peer
 
 import (
@@ -14,13 +14,12 @@ import (
 	"slices"
 )
 
-// ErrUnknown means that the kernel knows no open socket of this network namespace at the
-// other end.
-var ErrUnknown = errors.New("the other end is no open socket on this machine, or belongs to another network namespace")
+// ErrUnknown means that the other end is not an open socket of this network namespace.
+var ErrUnknown = errors.New("the other end is not an open socket on this machine, or belongs to another network namespace")
 
-// Guard returns a listener that closes the connections of all local users but root, the one that
-// runs this program, and the given ones. If the user cannot be determined, it closes
-// the connection, too, except on systems that cannot determine users at all.
+// Guard returns a listener that accepts only connections of root, of the user that runs this
+// program, and of the given users. It also closes connections whose user cannot be determined,
+// except on systems without support for that.
 func Guard(l net.Listener, users []int, log *slog.Logger) net.Listener {
 	return &guarded{l, append([]int{0, os.Geteuid()}, users...), log}
 }
@@ -42,7 +41,7 @@ func (g *guarded) Accept() (net.Conn, error) {
 		if errors.Is(err, errors.ErrUnsupported) || err == nil && slices.Contains(g.users, uid) {
 			return c, nil
 		}
-		g.log.Info("connection of another local user refused", "address", g.Addr().String(), "user", uid, "error", err)
+		g.log.Info("connection of another local user rejected", "address", g.Addr().String(), "user", uid, "error", err)
 		c.Close()
 	}
 }

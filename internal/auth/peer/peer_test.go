@@ -68,15 +68,15 @@ func TestOwnConnections(t *testing.T) {
 			t.Errorf("%v: got user %d and error %v, want %d", at, uid, err, os.Getuid())
 		}
 		from, to := plain(server.RemoteAddr().(*net.TCPAddr)), plain(server.LocalAddr().(*net.TCPAddr))
-		if uid, err := look(from, to, false); uid != os.Getuid() || err != nil {
+		if uid, err := readTables(from, to, false); uid != os.Getuid() || err != nil {
 			t.Errorf("%v, by table: got user %d and error %v, want %d", at, uid, err, os.Getuid())
 		}
 	}
 }
 
-// A half-closed connection still has an owner; one that its owner has left has none, and
-// must not be taken for root's.
-func TestClosedConnectionsBelongToNobody(t *testing.T) {
+// A half-closed connection has an owner. A closed connection has none, and must not be
+// attributed to root.
+func TestClosedConnectionsHaveNoOwner(t *testing.T) {
 	t.Parallel()
 	server, client := pair(t, "127.0.0.1:0", "127.0.0.1")
 	client.(*net.TCPConn).CloseWrite()
@@ -84,13 +84,13 @@ func TestClosedConnectionsBelongToNobody(t *testing.T) {
 		t.Errorf("half closed: got user %d and error %v, want %d", uid, err, os.Getuid())
 	}
 	client.Close()
-	// A program that another test starts has the socket, too, until it is executed.
-	testenv.Poll(t, "a closed connection is nobody's", func() bool {
+	// A program that another test starts holds the socket until it is executed.
+	testenv.Poll(t, "a closed connection has no owner", func() bool {
 		_, err := User(server)
 		return errors.Is(err, ErrUnknown)
 	})
 	from, to := plain(server.RemoteAddr().(*net.TCPAddr)), plain(server.LocalAddr().(*net.TCPAddr))
-	if uid, err := look(from, to, false); !errors.Is(err, ErrUnknown) {
+	if uid, err := readTables(from, to, false); !errors.Is(err, ErrUnknown) {
 		t.Errorf("closed, by table: got user %d and error %v, want ErrUnknown", uid, err)
 	}
 }
@@ -201,8 +201,8 @@ func TestGuardClosesOtherUsers(t *testing.T) {
 	}
 }
 
-// A connection that was reset belongs to nobody, even if another user now listens at its
-// address: what it has sent can still be read.
+// A connection that was reset has no owner, even if another user listens at its address. Its
+// data can still be read.
 func TestListenerIsNotTheOwnerOfAConnection(t *testing.T) {
 	t.Parallel()
 	server, client := pair(t, "127.0.0.1:0", "127.0.0.1")
@@ -221,7 +221,7 @@ func TestListenerIsNotTheOwnerOfAConnection(t *testing.T) {
 	}
 }
 
-// A client finds the user of its server, whether or not it has accepted the connection.
+// A client determines the user of its server before and after the connection is accepted.
 func TestServerHasAUser(t *testing.T) {
 	t.Parallel()
 	for _, at := range [][2]string{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"}, {"0.0.0.0:0", "127.0.0.1"}} {
@@ -241,7 +241,7 @@ func TestServerHasAUser(t *testing.T) {
 			if uid, err := Server(c); uid != os.Getuid() || err != nil {
 				t.Errorf("%v, %s: got user %d and error %v, want %d", at, state, uid, err, os.Getuid())
 			}
-			if uid, err := look(from, to, state == "waiting"); uid != os.Getuid() || err != nil {
+			if uid, err := readTables(from, to, state == "waiting"); uid != os.Getuid() || err != nil {
 				t.Errorf("%v, %s, by table: got user %d and error %v, want %d", at, state, uid, err, os.Getuid())
 			}
 			if state == "waiting" {
@@ -272,7 +272,7 @@ func TestServerOfAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestUnixSocketsHaveNoSuchPeer(t *testing.T) {
+func TestPipesHaveNoUser(t *testing.T) {
 	t.Parallel()
 	a, b := net.Pipe()
 	defer a.Close()

@@ -26,7 +26,7 @@ var calls = []Call{
 	{"environment", "net/http.ProxyFromEnvironment golang.org/x/net/http/httpproxy.FromEnvironment", []string{
 		"client", "internal/app/cove", "internal/provider/kubernetes/internal/bucket", "internal/surface/cli",
 	}, environReason},
-	{"environment", "net/http.DefaultTransport", []string{"internal/surface/mcp"}, environReason},
+	{"environment", "net/http.DefaultTransport", []string{"internal/surface/mcp/upstream"}, environReason},
 	{"environment", "net/http.Client{}", []string{"internal/hub/internal/ship"}, environReason},
 	{"environment", "net/http.DefaultClient net/http.Get net/http.Head net/http.Post net/http.PostForm", nil, environReason},
 	{"environment", "github.com/moby/moby/client.FromEnv", []string{"internal/provider/docker"}, environReason},

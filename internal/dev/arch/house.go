@@ -89,7 +89,6 @@ system/containerinit: system/isolate system/isolate/control system/isolate/entra
 hub/replica: filesystem/atomicfile filesystem/lockfile network/tunnel
 telemetry/span: api/op
 api/toolset: api/op api/spell
-ticket: api/op
 
 # mechanisms of a sandbox +
 guest/internal/cdp: api/op
@@ -219,7 +218,7 @@ hub/internal/tenant: filesystem/atomicfile filesystem/lockfile hub/internal/quot
 hub/internal/caller: hub/internal/tenant api/op
 hub/internal/fault: api/op sandbox
 hub/internal/imageref: api/op sandbox
-hub/internal/page: api/op
+hub/internal/page: api/op auth/origin
 hub/internal/secretstore: filesystem/atomicfile network/egress
 hub/internal/token: filesystem/atomicfile
 
@@ -253,13 +252,14 @@ hub: filesystem/atomicfile auth network/certificate network/egress hub/access hu
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
 	api/toolset
 
-# surfaces
+# surfaces +
 surface/cli: api/op auth/peer api/spell
 surface/rest: api/op auth/origin
-surface/mcp: api/op telemetry/span api/spell api/toolset
+surface/mcp/upstream: api/op telemetry/span api/toolset
+surface/mcp: api/op telemetry/span api/spell api/toolset surface/mcp/upstream
 
 # what both programs share
-app/host: auth config surface/cli surface/mcp
+app/host: api/op auth config surface/cli surface/mcp
 
 # parts of programs
 app/cove/login: /client app/host config surface/cli
@@ -269,10 +269,11 @@ app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind
 	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info
 	guest/e2b/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/proxy guest/page guest/port
 	guest/preview guest/shell guest/skill guest/toolcatalog guest/watch guest/workbench api/health telemetry/metric api/op
-	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/rest ticket api/toolset /web
+	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/mcp/upstream surface/rest
+	api/toolset /web
 app/cove: /api /client /deploy app/cove/login app/host filesystem/archive filesystem/atomicfile auth network/certificate config
 	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc provider/docker provider/kubernetes
-	provider/local hub/replica sandbox surface/cli surface/mcp surface/rest ticket /web
+	provider/local hub/replica sandbox surface/cli surface/mcp surface/mcp/upstream surface/rest /web
 
 # mains
 /cmd/aio-markdown: document/markdown

@@ -11,7 +11,7 @@ var libraries = []Library{
 		Reason: "one package starts processes: groups, reaping and the guard are in internal/system/proc"},
 
 	// Protocols
-	{Path: "github.com/modelcontextprotocol/go-sdk", By: []string{"internal/surface/mcp"},
+	{Path: "github.com/modelcontextprotocol/go-sdk", By: []string{"internal/surface/mcp", "internal/surface/mcp/upstream"},
 		Tests:  []string{"bench", "internal/app/...", "internal/hub", "test/e2e", "test/mcp"},
 		Reason: "services know operations, not protocols"},
 	{Path: "github.com/coder/websocket",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -99,7 +98,7 @@ func (s *Service) await(ctx context.Context, c *command, timeout *float64) error
 
 // seconds converts seconds to a duration without overflow.
 func seconds(n float64) time.Duration {
-	return time.Duration(math.Min(math.Max(n, 0), 1e9) * float64(time.Second))
+	return op.Seconds(min(max(n, 0), 1e9))
 }
 
 // result describes a command after the wait.

@@ -162,7 +162,7 @@ func (s *Service) Act(ctx context.Context, in ActionIn) (ActionOut, error) {
 
 func (s *Service) act(ctx context.Context, a action) error {
 	if w, ok := a.(*Wait); ok { // blocks no other action
-		return sleep(ctx, time.Duration(min(w.Seconds, maxWait.Seconds())*float64(time.Second)))
+		return sleep(ctx, op.Seconds(min(w.Seconds, maxWait.Seconds())))
 	}
 	defer s.holdBrowser(ctx)()
 	select {

@@ -177,7 +177,7 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (Recording, e
 		release()
 		return Recording{}, err
 	}
-	limit := time.Duration(min(in.MaxDuration, maxRecording.Seconds()) * float64(time.Second))
+	limit := op.Seconds(min(in.MaxDuration, maxRecording.Seconds()))
 	began := time.Now()
 	t, err := s.startRecorder(d, in, path, size, video, limit)
 	if err != nil {

@@ -85,7 +85,7 @@ func (s *Service) Start(_ context.Context, in StartIn) (Started, error) {
 		}
 	}
 	if in.Interval != nil {
-		interval = time.Duration(*in.Interval * float64(time.Second))
+		interval = op.Seconds(*in.Interval)
 		if !(*in.Interval >= minInterval.Seconds() && *in.Interval <= maxInterval.Seconds()) {
 			return Started{}, op.Errorf(op.Invalid, "invalid interval_seconds %v; use %v to %v", *in.Interval,
 				minInterval.Seconds(), maxInterval.Seconds())

@@ -109,7 +109,7 @@ func (s *Service) Wait(ctx context.Context, in WaitIn) (Status, error) {
 	if c == nil {
 		return Status{ss.state()}, nil
 	}
-	timer := time.NewTimer(seconds(float64(limit)))
+	timer := time.NewTimer(op.Seconds(float64(limit)))
 	defer timer.Stop()
 	select {
 	case <-c.done:

@@ -2,7 +2,6 @@ package shell
 
 import (
 	"context"
-	"math"
 	"strings"
 	"syscall"
 	"time"
@@ -114,13 +113,13 @@ func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, err
 		return nil, l, op.Errorf(op.Invalid, "a timeout must not be negative")
 	}
 	if in.Timeout != nil {
-		l.soft = seconds(*in.Timeout)
+		l.soft = op.Seconds(*in.Timeout)
 	}
 	if in.HardTimeout != nil {
-		l.hard = seconds(*in.HardTimeout)
+		l.hard = op.Seconds(*in.HardTimeout)
 	}
 	if in.NoChangeTimeout != nil {
-		l.noChange = seconds(float64(*in.NoChangeTimeout))
+		l.noChange = op.Seconds(float64(*in.NoChangeTimeout))
 	}
 	c := newCommand(in.Command)
 	c.full = !in.Truncate
@@ -139,14 +138,6 @@ func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, err
 		c.flags += " logical"
 	}
 	return c, l, nil
-}
-
-// seconds converts seconds to a duration without overflow.
-func seconds(n float64) time.Duration {
-	if n > math.MaxInt64/float64(time.Second) {
-		return math.MaxInt64
-	}
-	return time.Duration(n * float64(time.Second))
 }
 
 // wait waits for the end of a command or a timeout, and returns the status.

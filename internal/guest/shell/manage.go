@@ -37,7 +37,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 		ss.start = resolveLinks(dir, in.PreserveSymlinks)
 	}
 	if in.NoChangeTimeout != nil {
-		ss.noChange = seconds(float64(max(0, *in.NoChangeTimeout)))
+		ss.noChange = op.Seconds(float64(max(0, *in.NoChangeTimeout)))
 	}
 	ss.mu.Unlock()
 	if !made {
@@ -73,7 +73,7 @@ func (s *Service) UpdateSession(_ context.Context, in UpdateSessionIn) (Settings
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if in.NoChangeTimeout != nil {
-		ss.noChange = seconds(float64(max(0, *in.NoChangeTimeout)))
+		ss.noChange = op.Seconds(float64(max(0, *in.NoChangeTimeout)))
 	}
 	return Settings{SessionID: ss.ID, NoChangeTimeout: int(ss.noChange / time.Second)}, nil
 }

@@ -31,6 +31,12 @@ const (
 	routeDownloads = "GET /v1/browser/downloads"
 )
 
+// browser makes the tools for web pages.
+type browser struct {
+	routes
+	album *Album // nil: pictures are not kept
+}
+
 // pageTool is a tool of the browser family.
 type pageTool struct {
 	op    op.Op
@@ -39,30 +45,30 @@ type pageTool struct {
 	older []string // its names in the older family
 }
 
-// pageTools are the tools for web pages. They read as text, and name elements by the
-// index that the last list of elements has given them.
-func (b box) pageTools() []pageTool {
+// pageTools returns the tools for web pages. Their results are text, and they identify elements by
+// the index in the last list of elements.
+func (b browser) pageTools() []pageTool {
 	read := func(s op.Spec) op.Spec { s.ReadOnly = true; return s }
 	var all []pageTool
 	add := func(o op.Op, title string, core bool, older ...string) {
 		all = append(all, pageTool{o, title, core, older})
 	}
 	if b.has(routeDisplay) {
-		add(op.New(read(spec("browser_gui_screenshot", "Take a picture of the whole display, with everything on "+
-			"it. Positions in it are those of browser_actions. For the page alone use browser_screenshot.")),
-			b.displayPicture), "See the screen", true)
+		add(op.New(read(spec("browser_gui_screenshot", "Take a picture of the whole display. Positions in it "+
+			"are those of browser_actions. For only the page use browser_screenshot.")),
+			b.displayPicture), "View the screen", true)
 	}
 	if !b.has(routeNavigate, routeElements) {
 		return all
 	}
-	add(op.New(spec("browser_navigate", `Open a web page and list what can be clicked on it, each with an index. `+
+	add(op.New(spec("browser_navigate", `Open a web page and list its clickable elements, each with an index. `+
 		`Example: {"url": "https://example.com"}`), b.navigate), "Open a page", true, "sandbox_browser_navigate")
-	add(op.New(read(spec("browser_get_clickable_elements", "List again what can be clicked or filled on the page, "+
+	add(op.New(read(spec("browser_get_clickable_elements", "List the elements of the page that can be clicked or filled, "+
 		"each with an index.")), b.elements), "List elements", true, "sandbox_browser_get_clickable_elements")
-	add(op.New(spec("browser_click", "Click an element, named by its index in the last list or by a selector."),
+	add(op.New(spec("browser_click", "Click an element, given by its index in the last list or by a selector."),
 		b.click), "Click", true, "sandbox_browser_element_click", "sandbox_browser_click")
-	add(op.New(spec("browser_type", `Type text into an element, in place of what is in it, or into the focused `+
-		`one. Example: {"index": 3, "text": "cats", "submit": true}`), b.typeText), "Type", true, "sandbox_browser_type")
+	add(op.New(spec("browser_type", `Type text into an element and replace its content, or type into the focused `+
+		`element. Example: {"index": 3, "text": "cats", "submit": true}`), b.typeText), "Type", true, "sandbox_browser_type")
 	add(op.New(spec("browser_form_input_fill", "Fill a form field. Newer: browser_type."), b.fill), "Fill a field",
 		false, "sandbox_browser_form_input_fill")
 	add(op.New(spec("browser_select", "Choose an option of a list, by its value."), b.choose), "Choose an option",
@@ -71,7 +77,7 @@ func (b box) pageTools() []pageTool {
 		"sandbox_browser_element_hover", "sandbox_browser_hover")
 	add(op.New(spec("browser_press_key", "Press a key on the page, such as Enter, Escape or PageDown."), b.pressKey),
 		"Press a key", true, "sandbox_browser_press_key")
-	add(op.New(spec("browser_scroll", "Scroll the page by pixels; negative is up. Without amount, to the end."),
+	add(op.New(spec("browser_scroll", "Scroll the page by pixels; negative is up. Without amount, scroll to the end."),
 		b.scroll), "Scroll", true, "sandbox_browser_scroll")
 	add(op.New(spec("browser_evaluate", "Run JavaScript on the page and return its value."), b.evaluate),
 		"Run a script on the page", true, "sandbox_browser_evaluate")
@@ -81,21 +87,21 @@ func (b box) pageTools() []pageTool {
 		"Went forward")), "Forward", false, "sandbox_browser_go_forward")
 	add(op.New(read(spec("browser_get_text", "Read the text of the page.")), b.pageText), "Read the text", false, "sandbox_browser_get_text")
 	add(op.New(read(spec("browser_extract", "Read the page as Markdown, with its title and links. Use it after "+
-		"browser_navigate; for a page without scripts markitdown_convert is quicker.")), b.markdown), "Read the page", true)
+		"browser_navigate; for a page without scripts markitdown_convert is faster.")), b.markdown), "Read the page", true)
 	add(op.New(read(spec("browser_get_markdown", "Read the page as Markdown. Newer: browser_extract.")), b.markdown),
 		"Read as Markdown", false, "sandbox_browser_get_markdown")
 	add(op.New(read(spec("browser_read_links", "List the links of the page.")), b.links), "List links", false, "sandbox_browser_read_links")
-	add(op.New(spec("browser_new_tab", "Open a tab, and a page in it."), b.newTab), "Open a tab", false, "sandbox_browser_new_tab")
+	add(op.New(spec("browser_new_tab", "Open a tab with a page."), b.newTab), "Open a tab", false, "sandbox_browser_new_tab")
 	add(op.New(read(spec("browser_tab_list", "List the open tabs.")), b.tabs), "List tabs", false, "sandbox_browser_tab_list")
-	add(op.New(spec("browser_switch_tab", "Make another tab the active one, by its index in browser_tab_list."),
+	add(op.New(spec("browser_switch_tab", "Activate another tab, by its index in browser_tab_list."),
 		b.switchTab), "Switch tabs", false, "sandbox_browser_switch_tab")
-	add(op.New(spec("browser_close_tab", "Close a tab: the active one, or the one with the index."), b.closeTab),
+	add(op.New(spec("browser_close_tab", "Close the active tab, or the tab with the index."), b.closeTab),
 		"Close a tab", false, "sandbox_browser_close_tab")
-	add(op.New(read(spec("browser_get_download_list", "List what the browser has downloaded, with the paths of "+
+	add(op.New(read(spec("browser_get_download_list", "List the downloads of the browser, with the paths of "+
 		"the files.")), b.downloads), "List downloads", false, "sandbox_browser_get_download_list")
-	add(op.New(read(spec("browser_screenshot", "Take a picture of the web page, with full_page of all of it, or of "+
+	add(op.New(read(spec("browser_screenshot", "Take a picture of the visible part of the web page, of all of it with full_page, or of "+
 		"one element.")), b.pagePicture), "See the page", true)
-	add(op.New(spec("browser_close", "Close all tabs. A blank one stays."), b.closeAll), "Close the pages", false)
+	add(op.New(spec("browser_close", "Close all tabs. A blank tab remains."), b.closeAll), "Close the pages", false)
 	add(op.New(read(spec("browser_vision_screen_capture", "Take a picture of the page for "+
 		"browser_vision_screen_click. Newer: browser_screenshot.")), b.screenPicture), "See the page", false)
 	add(op.New(spec("browser_vision_screen_click", "Click a point of the page, as in "+
@@ -103,7 +109,7 @@ func (b box) pageTools() []pageTool {
 	return all
 }
 
-func (b box) browserTools() []toolset.Tool {
+func (b browser) tools() []toolset.Tool {
 	var all []toolset.Tool
 	for _, p := range b.pageTools() {
 		all = append(all, toolset.Tool{Op: p.op, Title: p.title, Server: "browser", Core: p.core, World: !p.op.ReadOnly})
@@ -111,7 +117,7 @@ func (b box) browserTools() []toolset.Tool {
 	return all
 }
 
-func (b box) olderBrowser() []toolset.Tool {
+func (b browser) olderTools() []toolset.Tool {
 	var all []toolset.Tool
 	for _, p := range b.pageTools() {
 		for _, name := range p.older {
@@ -121,24 +127,24 @@ func (b box) olderBrowser() []toolset.Tool {
 	return all
 }
 
-// navigateSeconds is how long a page may take to respond, and then to load.
+// navigateSeconds is the timeout for the response of a page, and then for loading it.
 const navigateSeconds = 20
 
 type urlIn struct {
 	URL string `json:"url" doc:"Address of the page"`
 }
 
-func (b box) navigate(ctx context.Context, in urlIn) (string, error) {
+func (b browser) navigate(ctx context.Context, in urlIn) (string, error) {
 	if _, err := b.call(ctx, routeNavigate, map[string]any{"url": in.URL, "wait_until": "commit", "timeout": navigateSeconds}); err != nil {
 		return "", err
 	}
-	// A page that never finishes loading can be used all the same.
+	// A page that never finishes loading can still be used.
 	_, _ = b.call(ctx, routeWait, map[string]any{"type": "load", "timeout": navigateSeconds})
 	list, err := b.elements(ctx, op.None{})
 	return "Navigated to " + in.URL + "\n" + list, err
 }
 
-func (b box) elements(ctx context.Context, _ op.None) (string, error) {
+func (b browser) elements(ctx context.Context, _ op.None) (string, error) {
 	out, err := b.call(ctx, routeElements, map[string]any{})
 	if err != nil {
 		return "", err
@@ -166,12 +172,12 @@ func (b box) elements(ctx context.Context, _ op.None) (string, error) {
 		fmt.Fprintf(&text, "[%d]<%s>%s</%s>\n", index, e.text("tag"), label, e.text("tag"))
 	}
 	if text.Len() == 0 {
-		return "[nothing can be clicked]", nil
+		return "[no clickable elements]", nil
 	}
 	return text.String(), nil
 }
 
-// elementIn names an element.
+// elementIn identifies an element.
 type elementIn struct {
 	Index    *int    `json:"index" doc:"Index of the element in the last list"`
 	Selector *string `json:"selector" doc:"Selector of the element: CSS, text=… or xpath=…"`
@@ -187,25 +193,25 @@ func (e elementIn) args() (map[string]any, error) {
 	return nil, op.Errorf(op.Invalid, "missing argument: pass index or selector")
 }
 
-// named returns what a text calls the element.
-func (e elementIn) named() string {
+// label returns the name of the element in messages.
+func (e elementIn) label() string {
 	if e.Index != nil {
 		return fmt.Sprintf("element %d", *e.Index)
 	}
 	return op.Value(e.Selector)
 }
 
-func (b box) click(ctx context.Context, in elementIn) (string, error) {
+func (b browser) click(ctx context.Context, in elementIn) (string, error) {
 	args, err := in.args()
 	if err != nil {
 		return "", err
 	}
 	_, err = b.call(ctx, routeClick, args)
-	return "Clicked " + in.named(), err
+	return "Clicked " + in.label(), err
 }
 
-// resolve returns arguments with a selector, for operations that take no index.
-func (b box) resolve(ctx context.Context, in elementIn) (map[string]any, error) {
+// resolve returns arguments with a selector, for operations that do not accept an index.
+func (b browser) resolve(ctx context.Context, in elementIn) (map[string]any, error) {
 	if in.Index == nil {
 		return in.args()
 	}
@@ -220,16 +226,16 @@ func (b box) resolve(ctx context.Context, in elementIn) (map[string]any, error) 
 			return map[string]any{"selector": e.text("selector")}, nil
 		}
 	}
-	return nil, op.Errorf(op.NotFound, "no element has index %d; list them again with browser_get_clickable_elements", *in.Index)
+	return nil, op.Errorf(op.NotFound, "no element with index %d; list the elements with browser_get_clickable_elements", *in.Index)
 }
 
-func (b box) hover(ctx context.Context, in elementIn) (string, error) {
+func (b browser) hover(ctx context.Context, in elementIn) (string, error) {
 	args, err := in.args()
 	if err != nil {
 		return "", err
 	}
 	_, err = b.call(ctx, routeHover, args)
-	return "Moved to " + in.named(), err
+	return "Moved to " + in.label(), err
 }
 
 type chooseIn struct {
@@ -237,7 +243,7 @@ type chooseIn struct {
 	Value string `json:"value" doc:"Value of the option"`
 }
 
-func (b box) choose(ctx context.Context, in chooseIn) (string, error) {
+func (b browser) choose(ctx context.Context, in chooseIn) (string, error) {
 	args, err := b.resolve(ctx, in.elementIn)
 	if err != nil {
 		return "", err
@@ -253,7 +259,7 @@ type typeIn struct {
 	Submit bool   `json:"submit" default:"false" nullable:"true" doc:"Press Enter afterwards"`
 }
 
-func (b box) typeText(ctx context.Context, in typeIn) (string, error) {
+func (b browser) typeText(ctx context.Context, in typeIn) (string, error) {
 	var err error
 	if in.Index == nil && in.Selector == nil {
 		_, err = b.call(ctx, routeType, map[string]any{"text": in.Text})
@@ -271,10 +277,10 @@ func (b box) typeText(ctx context.Context, in typeIn) (string, error) {
 type fillIn struct {
 	elementIn
 	Value string `json:"value" doc:"Text to enter"`
-	Clear bool   `json:"clear" default:"false" nullable:"true" doc:"Replace what is in the field; otherwise the text is appended"`
+	Clear bool   `json:"clear" default:"false" nullable:"true" doc:"Replace the content of the field; otherwise the text is appended"`
 }
 
-func (b box) fill(ctx context.Context, in fillIn) (string, error) {
+func (b browser) fill(ctx context.Context, in fillIn) (string, error) {
 	args, err := in.args()
 	if err != nil {
 		return "", err
@@ -287,27 +293,27 @@ func (b box) fill(ctx context.Context, in fillIn) (string, error) {
 			_, err = b.call(ctx, routeType, map[string]any{"text": in.Value})
 		}
 	}
-	return "Filled " + in.named(), err
+	return "Filled " + in.label(), err
 }
 
 type keyIn struct {
 	Key string `json:"key" doc:"Name of the key"`
 }
 
-func (b box) pressKey(ctx context.Context, in keyIn) (string, error) {
+func (b browser) pressKey(ctx context.Context, in keyIn) (string, error) {
 	_, err := b.call(ctx, routeKey, map[string]any{"key": in.Key})
 	return "Pressed " + in.Key, err
 }
 
 type scrollIn struct {
 	Amount    *int   `json:"amount" alias:"y" doc:"Pixels to scroll down; negative is up. Default: to the end"`
-	Direction string `json:"direction" default:"down" nullable:"true" enum:"down,up" doc:"up: the other way"`
+	Direction string `json:"direction" default:"down" nullable:"true" enum:"down,up" doc:"Direction; up reverses amount"`
 }
 
-// atEnd tells how far the page is scrolled.
+// atEnd evaluates to the scroll position of the page and whether it is the end.
 const atEnd = `[Math.round(window.scrollY), window.scrollY + window.innerHeight >= document.documentElement.scrollHeight - 2]`
 
-func (b box) scroll(ctx context.Context, in scrollIn) (string, error) {
+func (b browser) scroll(ctx context.Context, in scrollIn) (string, error) {
 	var err error
 	if in.Direction == "up" && in.Amount != nil {
 		*in.Amount = -*in.Amount
@@ -350,7 +356,7 @@ type scriptIn struct {
 	Script string `json:"script" alias:"expression" doc:"JavaScript: an expression, statements or a function"`
 }
 
-func (b box) evaluate(ctx context.Context, in scriptIn) (string, error) {
+func (b browser) evaluate(ctx context.Context, in scriptIn) (string, error) {
 	out, err := b.call(ctx, routeEvaluate, map[string]any{"expression": in.Script})
 	if err != nil {
 		return "", err
@@ -364,19 +370,19 @@ func (b box) evaluate(ctx context.Context, in scriptIn) (string, error) {
 	return "Execution result:\n" + string(text), err
 }
 
-func (b box) step(route, said string) func(context.Context, op.None) (string, error) {
+func (b browser) step(route, said string) func(context.Context, op.None) (string, error) {
 	return func(ctx context.Context, _ op.None) (string, error) {
 		_, err := b.call(ctx, route, map[string]any{})
 		return said, err
 	}
 }
 
-func (b box) pageText(ctx context.Context, _ op.None) (string, error) {
+func (b browser) pageText(ctx context.Context, _ op.None) (string, error) {
 	out, err := b.call(ctx, routeText, map[string]any{})
 	return fmt.Sprint(out), err
 }
 
-func (b box) markdown(ctx context.Context, _ op.None) (string, error) {
+func (b browser) markdown(ctx context.Context, _ op.None) (string, error) {
 	out, err := b.call(ctx, routeMarkdown, map[string]any{})
 	if err != nil {
 		return "", err
@@ -389,7 +395,7 @@ func (b box) markdown(ctx context.Context, _ op.None) (string, error) {
 	return text, nil
 }
 
-// linksOut is the links of a page.
+// linksOut contains the links of a page.
 type linksOut struct {
 	Links []link `json:"links"`
 }
@@ -399,7 +405,7 @@ type link struct {
 	Href string `json:"href"`
 }
 
-func (b box) links(ctx context.Context, _ op.None) (linksOut, error) {
+func (b browser) links(ctx context.Context, _ op.None) (linksOut, error) {
 	out, err := b.call(ctx, "GET /v1/browser/page/links", map[string]any{})
 	all, list := linksOut{[]link{}}, []any{}
 	if found, ok := out.([]any); ok {

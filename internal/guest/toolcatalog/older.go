@@ -35,10 +35,10 @@ var aliases = []alias{
 }
 
 // older returns the tools of the older family.
-func (b box) older() []toolset.Tool {
+func (r routes) older() []toolset.Tool {
 	var all []toolset.Tool
 	for _, a := range aliases {
-		o, ok := b.byRoute[a.route]
+		o, ok := r[a.route]
 		if !ok {
 			continue
 		}
@@ -56,44 +56,44 @@ func (b box) older() []toolset.Tool {
 		all = append(all, toolset.Tool{Op: o, Server: server, Older: true, World: world})
 	}
 	add(op.New(spec("sandbox_execute_bash", "Run a command in the sandbox's shell, which keeps its directory and "+
-		"variables. Newer: bash_exec, terminal_execute."), b.executeBash), "shell", true)
-	add(op.New(spec("sandbox_execute_code", "Run Python or JavaScript. Newer: code_execute."), b.executeCode), "code", true)
+		"variables. Newer: bash_exec, terminal_execute."), r.executeBash), "shell", true)
+	add(op.New(spec("sandbox_execute_code", "Run Python or JavaScript. Newer: code_execute."), r.executeCode), "code", true)
 	add(op.New(spec("sandbox_file_operations", "Read, write, replace, search, find, list, grep or glob files. "+
-		"Newer: the tools file_read, file_write and so on."), b.fileOperations), "file", false)
+		"Newer: the tools file_read, file_write and so on."), r.fileOperations), "file", false)
 	read := spec("sandbox_get_packages", "List the installed packages of Python, Node.js or both.")
 	read.ReadOnly = true
-	add(op.New(read, b.packages), "sandbox", false)
-	if b.has("GET /v1/skills/metadatas", "GET /v1/skills/{name}/content") {
+	add(op.New(read, r.packages), "sandbox", false)
+	if r.has("GET /v1/skills/metadatas", "GET /v1/skills/{name}/content") {
 		read = spec("sandbox_load_skill", "List the registered skills, or read one by its name.")
 		read.ReadOnly = true
-		add(op.New(read, b.loadSkill), "sandbox", false)
+		add(op.New(read, r.loadSkill), "sandbox", false)
 	}
-	if b.has("POST /v1/browser/actions") {
+	if r.has("POST /v1/browser/actions") {
 		for _, name := range []string{"sandbox_browser_execute_action", "browser_gui_execute_action"} {
-			add(op.New(spec(name, "Use mouse or keyboard on the display. Newer: browser_actions."), b.guiAction), "browser", true)
+			add(op.New(spec(name, "Use mouse or keyboard on the display. Newer: browser_actions."), r.guiAction), "browser", true)
 		}
 	}
-	return append(all, b.olderBrowser()...)
+	return all
 }
 
-// contextTool describes the sandbox to a model.
-func (b box) contextTool() toolset.Tool {
-	o := b.byRoute["GET /v1/sandbox"]
+// contextTool returns the tool that describes the sandbox to a model.
+func (r routes) contextTool() toolset.Tool {
+	o := r["GET /v1/sandbox"]
 	return toolset.Tool{Op: o, Name: "sandbox_get_context", Title: "About the sandbox", Server: "sandbox", Core: true, Render: renderContext,
-		Doc: "Describe this computer: system, user, folders, listening ports, runtimes and installed tools. Use it once at the start."}
+		Doc: "Describe this computer: system, user, folders, listening ports, runtimes and installed tools. Call it once at the start."}
 }
 
 type bashIn struct {
 	Cmd        string   `json:"cmd" doc:"Command line"`
 	Cwd        *string  `json:"cwd" doc:"Directory to run in"`
-	NewSession bool     `json:"new_session" default:"false" nullable:"true" doc:"Run in a shell of its own"`
-	Timeout    *float64 `json:"timeout" doc:"Seconds to wait for the end; the command goes on. Default: 30"`
-	Truncate   bool     `json:"truncate" default:"true" nullable:"true" doc:"Cut long output"`
-	Background bool     `json:"run_in_background" default:"false" nullable:"true" doc:"Return at once"`
+	NewSession bool     `json:"new_session" default:"false" nullable:"true" doc:"Run in a separate shell"`
+	Timeout    *float64 `json:"timeout" doc:"Seconds to wait for the end; then the command continues. Default: 30"`
+	Truncate   bool     `json:"truncate" default:"true" nullable:"true" doc:"Truncate long output"`
+	Background bool     `json:"run_in_background" default:"false" nullable:"true" doc:"Return immediately"`
 }
 
-// executeBash runs a command in one shell that all calls share.
-func (b box) executeBash(ctx context.Context, in bashIn) (toolset.Result, error) {
+// executeBash runs a command in a shell that all calls share.
+func (r routes) executeBash(ctx context.Context, in bashIn) (toolset.Result, error) {
 	args := map[string]any{"command": in.Cmd, "truncate": in.Truncate, "timeout": 30, "async_mode": in.Background,
 		"id": "sandbox_execute_bash", "strict": true}
 	if in.Cwd != nil {
@@ -105,7 +105,7 @@ func (b box) executeBash(ctx context.Context, in bashIn) (toolset.Result, error)
 	if in.NewSession {
 		delete(args, "id")
 	}
-	out, err := b.call(ctx, "POST /v1/shell/exec", args)
+	out, err := r.call(ctx, "POST /v1/shell/exec", args)
 	if err != nil {
 		return toolset.Result{}, err
 	}
@@ -121,7 +121,7 @@ type codeIn struct {
 }
 
 // executeCode returns the output as JSON, with plots as images.
-func (b box) executeCode(ctx context.Context, in codeIn) (toolset.Result, error) {
+func (r routes) executeCode(ctx context.Context, in codeIn) (toolset.Result, error) {
 	language := map[string]string{"py": "python", "python3": "python", "js": "javascript", "node": "javascript",
 		"nodejs": "javascript"}[in.Language]
 	if language == "" {
@@ -131,14 +131,14 @@ func (b box) executeCode(ctx context.Context, in codeIn) (toolset.Result, error)
 	if in.Timeout != nil {
 		args["timeout"] = *in.Timeout
 	}
-	out, err := b.call(ctx, "POST /v1/code/execute", args)
+	out, err := r.call(ctx, "POST /v1/code/execute", args)
 	if err != nil {
 		return toolset.Result{}, err
 	}
 	o := toObject(out)
 	shown := renderCode(out, nil)
 	delete(o, "code")
-	delete(o, "stdout") // the outputs have it
+	delete(o, "stdout") // outputs contains it
 	delete(o, "stderr")
 	delete(o, "traceback")
 	for _, item := range o.list("outputs") {
@@ -150,9 +150,9 @@ func (b box) executeCode(ctx context.Context, in codeIn) (toolset.Result, error)
 			}
 		}
 	}
-	r := renderJSON(o)
-	r.Images = shown.Images
-	return r, nil
+	result := renderJSON(o)
+	result.Images = shown.Images
+	return result, nil
 }
 
 type fileIn struct {
@@ -171,11 +171,11 @@ type fileIn struct {
 	Sudo       bool     `json:"sudo" default:"false" nullable:"true" doc:"Act as root"`
 }
 
-// fileOperations is all of the file tools in one.
-func (b box) fileOperations(ctx context.Context, in fileIn) (toolset.Result, error) {
+// fileOperations combines all file tools.
+func (r routes) fileOperations(ctx context.Context, in fileIn) (toolset.Result, error) {
 	need := func(name string, v *string) (string, error) {
 		if v == nil {
-			return "", op.Errorf(op.Invalid, "missing argument %q, which action %q needs", name, in.Action)
+			return "", op.Errorf(op.Invalid, "missing argument %q, which action %q requires", name, in.Action)
 		}
 		return *v, nil
 	}
@@ -213,7 +213,7 @@ func (b box) fileOperations(ctx context.Context, in fileIn) (toolset.Result, err
 	if err != nil {
 		return toolset.Result{}, err
 	}
-	out, err := b.call(ctx, "POST /v1/file/"+in.Action, args)
+	out, err := r.call(ctx, "POST /v1/file/"+in.Action, args)
 	if err != nil {
 		return toolset.Result{}, err
 	}
@@ -226,10 +226,10 @@ func (b box) fileOperations(ctx context.Context, in fileIn) (toolset.Result, err
 }
 
 type packagesIn struct {
-	Language *string `json:"language" doc:"python or nodejs; both if missing"`
+	Language *string `json:"language" doc:"python or nodejs; both if omitted"`
 }
 
-func (b box) packages(ctx context.Context, in packagesIn) (string, error) {
+func (r routes) packages(ctx context.Context, in packagesIn) (string, error) {
 	kinds := []struct{ title, route, names string }{
 		{"Python Packages:", "GET /v1/sandbox/packages/python", "python,py,pip"},
 		{"Node.js Packages:", "GET /v1/sandbox/packages/nodejs", "nodejs,node,js,javascript,npm"},
@@ -239,7 +239,7 @@ func (b box) packages(ctx context.Context, in packagesIn) (string, error) {
 		if in.Language != nil && !slices.Contains(strings.Split(k.names, ","), strings.ToLower(*in.Language)) {
 			continue
 		}
-		out, err := b.call(ctx, k.route, map[string]any{})
+		out, err := r.call(ctx, k.route, map[string]any{})
 		if err != nil {
 			return "", err
 		}
@@ -260,15 +260,15 @@ func (b box) packages(ctx context.Context, in packagesIn) (string, error) {
 }
 
 type skillIn struct {
-	Name *string `json:"name" doc:"Skill to read; without it all are listed"`
+	Name *string `json:"name" doc:"Skill to read; without it, all skills are listed"`
 }
 
-func (b box) loadSkill(ctx context.Context, in skillIn) (string, error) {
+func (r routes) loadSkill(ctx context.Context, in skillIn) (string, error) {
 	if in.Name != nil && *in.Name != "" {
-		out, err := b.call(ctx, "GET /v1/skills/{name}/content", map[string]any{"name": *in.Name})
+		out, err := r.call(ctx, "GET /v1/skills/{name}/content", map[string]any{"name": *in.Name})
 		return toObject(out).text("content"), err
 	}
-	out, err := b.call(ctx, "GET /v1/skills/metadatas", map[string]any{})
+	out, err := r.call(ctx, "GET /v1/skills/metadatas", map[string]any{})
 	if err != nil {
 		return "", err
 	}
@@ -285,8 +285,8 @@ type actionIn struct {
 	Action map[string]any `json:"action" doc:"The action: action_type and its fields, as in browser_actions"`
 }
 
-func (b box) guiAction(ctx context.Context, in actionIn) (toolset.Result, error) {
-	out, err := b.call(ctx, "POST /v1/browser/actions", in.Action)
+func (r routes) guiAction(ctx context.Context, in actionIn) (toolset.Result, error) {
+	out, err := r.call(ctx, "POST /v1/browser/actions", in.Action)
 	if err != nil {
 		return toolset.Result{}, err
 	}

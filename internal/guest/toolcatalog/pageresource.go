@@ -11,29 +11,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-// URIs of what the browser has.
+// URIs of resources of the browser.
 const (
 	consoleURI       = "console://logs"
 	screenshotScheme = "screenshot://"
 	downloadScheme   = "download://"
 )
 
-// Pages are what the browser has to read: its console, the screenshots that have a name,
-// and its downloads.
+// Pages are the resources of the browser: its console, named screenshots and downloads.
 type Pages struct {
 	Table  func() *op.Table
 	Album  *Album
-	Active func() bool // whether the browser runs: reading must not start it
+	Active func() bool // whether the browser runs; reading does not start it
 }
 
-// Offers describes the console, and how to name the others.
+// Offers describes the console and the URI templates of the others.
 func (p Pages) Offers() []toolset.Resource {
 	if !fromTable(p.Table).has(routeConsole, routeDownloads) {
 		return nil
 	}
 	return []toolset.Resource{
 		{URI: consoleURI, Name: "console", Title: "Console of the page", Type: "text/plain",
-			Doc: "What the active page has written to its console."},
+			Doc: "Console output of the active page."},
 		{URI: screenshotScheme + "{+name}", Name: "screenshot", Title: "A screenshot", Type: "image/png",
 			Doc: "A screenshot that browser_screenshot took under this name."},
 		{URI: downloadScheme + "{+name}", Name: "download", Title: "A download", Doc: "A file that the browser has downloaded, by its name."},
@@ -57,16 +56,16 @@ func (p Pages) List(ctx context.Context) ([]toolset.Resource, error) {
 	return all, err
 }
 
-// downloads lists what the browser has downloaded, nothing if it does not run.
+// downloads lists the downloads of the browser; none if it does not run.
 func (p Pages) downloads(ctx context.Context) ([]download, error) {
 	if !p.Active() {
 		return nil, nil
 	}
-	out, err := fromTable(p.Table).downloads(ctx, op.None{})
+	out, err := browser{routes: fromTable(p.Table)}.downloads(ctx, op.None{})
 	return out.List, err
 }
 
-// Read returns at most limit bytes of what a URI names.
+// Read returns a resource of at most limit bytes.
 func (p Pages) Read(ctx context.Context, uri string, limit int64) (data []byte, media string, err error) {
 	if uri == consoleURI {
 		text, err := p.console(ctx)
@@ -85,7 +84,7 @@ func (p Pages) Read(ctx context.Context, uri string, limit int64) (data []byte, 
 	if err != nil {
 		return nil, "", err
 	}
-	for i := len(list) - 1; i >= 0; i-- { // the newest of a name
+	for i := len(list) - 1; i >= 0; i-- { // the newest with this name
 		if list[i].Resource == uri {
 			return Files{Table: p.Table}.Read(ctx, list[i].Path, limit)
 		}
@@ -112,7 +111,7 @@ func (p Pages) console(ctx context.Context) (string, error) {
 	return text.String(), err
 }
 
-// lastBytes returns the end of a text: whole lines of at most limit bytes.
+// lastBytes returns the end of a text: complete lines of at most limit bytes.
 func lastBytes(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -15,7 +15,7 @@ type displayIn struct {
 	Quality *int   `json:"quality" doc:"Quality of a JPEG, 1 to 100"`
 }
 
-func (b box) displayPicture(ctx context.Context, in displayIn) (any, error) {
+func (b browser) displayPicture(ctx context.Context, in displayIn) (any, error) {
 	args := map[string]any{"format": in.Format}
 	if in.Quality != nil {
 		args["quality"] = *in.Quality
@@ -25,16 +25,16 @@ func (b box) displayPicture(ctx context.Context, in displayIn) (any, error) {
 
 type pictureIn struct {
 	elementIn
-	FullPage  bool    `json:"full_page" alias:"fullPage" default:"false" nullable:"true" doc:"All of the page, not only what is in view"`
-	Highlight bool    `json:"highlight" default:"false" nullable:"true" doc:"Number the elements as in their list"`
-	Path      *string `json:"path" doc:"File to save the picture to, too"`
-	Name      *string `json:"name" doc:"Name under which the picture is kept, as the resource screenshot://NAME"`
-	Width     *int    `json:"width" doc:"Not used: the picture has the size of the page"`
-	Height    *int    `json:"height" doc:"Not used: the picture has the size of the page"`
+	FullPage  bool    `json:"full_page" alias:"fullPage" default:"false" nullable:"true" doc:"All of the page, not only the visible part"`
+	Highlight bool    `json:"highlight" default:"false" nullable:"true" doc:"Show the index of each element"`
+	Path      *string `json:"path" doc:"File to save the picture to"`
+	Name      *string `json:"name" doc:"Name under which the picture is stored, as the resource screenshot://NAME"`
+	Width     *int    `json:"width" doc:"Ignored: the picture has the size of the page"`
+	Height    *int    `json:"height" doc:"Ignored: the picture has the size of the page"`
 }
 
 // pagePicture takes a picture of the page, or of an element of it.
-func (b box) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, error) {
+func (b browser) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, error) {
 	args := map[string]any{"full_page": in.FullPage, "format": "png", "highlight": in.Highlight}
 	what := "the page"
 	if in.Index != nil || in.Selector != nil {
@@ -42,7 +42,7 @@ func (b box) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, err
 		if err != nil {
 			return toolset.Result{}, err
 		}
-		args["selector"], what = target["selector"], in.named()
+		args["selector"], what = target["selector"], in.label()
 	}
 	if in.Name != nil {
 		what = *in.Name
@@ -79,14 +79,14 @@ func (b box) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, err
 	return r, nil
 }
 
-// screenIn is a point of the page. Models whose coordinates have a range of their own pass its size as factors.
+// screenIn is a point of the page. Models with a different coordinate range pass its size as factors.
 type screenIn struct {
 	X       float64   `json:"x" doc:"Position from the left"`
 	Y       float64   `json:"y" doc:"Position from the top"`
 	Factors []float64 `json:"factors" nullable:"true" maxItems:"2" doc:"Range of x and of y, such as 1000 and 1000. Default: pixels"`
 }
 
-func (b box) clickScreen(ctx context.Context, in screenIn) (string, error) {
+func (b browser) clickScreen(ctx context.Context, in screenIn) (string, error) {
 	if len(in.Factors) > 0 {
 		if len(in.Factors) != 2 || in.Factors[0] <= 0 || in.Factors[1] <= 0 {
 			return "", op.Errorf(op.Invalid, "argument %q: pass two numbers greater than 0, such as [1000, 1000]", "factors")
@@ -97,7 +97,7 @@ func (b box) clickScreen(ctx context.Context, in screenIn) (string, error) {
 		}
 		size := evaluated(out)
 		if len(size) != 2 {
-			return "", op.Errorf(op.Unavailable, "the page does not tell its size; pass pixels without factors")
+			return "", op.Errorf(op.Unavailable, "the size of the page is unknown; pass pixels without factors")
 		}
 		in.X *= float64(object{"n": size[0]}.number("n")) / in.Factors[0]
 		in.Y *= float64(object{"n": size[1]}.number("n")) / in.Factors[1]
@@ -106,7 +106,7 @@ func (b box) clickScreen(ctx context.Context, in screenIn) (string, error) {
 	return fmt.Sprintf("Clicked at %.0f, %.0f", in.X, in.Y), err
 }
 
-// screenPicture is the page as models see it that name points in it.
-func (b box) screenPicture(ctx context.Context, _ op.None) (toolset.Result, error) {
+// screenPicture takes a picture of the page for models that click points in it.
+func (b browser) screenPicture(ctx context.Context, _ op.None) (toolset.Result, error) {
 	return b.pagePicture(ctx, pictureIn{})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-// renderers make outputs readable, by route.
+// renderers convert outputs to readable text, by route.
 var renderers = map[string]func(any, map[string]any) toolset.Result{
 	"POST /v1/bash/exec":               renderBash,
 	"POST /v1/bash/output":             renderBashOutput,
@@ -66,7 +66,7 @@ func (o object) number(key string) int {
 
 func (o object) isSet(key string) bool { return o[key] != nil }
 
-// renderJSON is for readers who parse the text.
+// renderJSON returns the output as JSON, for readers that parse it.
 func renderJSON(out any) toolset.Result {
 	b, err := op.JSON(out)
 	if err != nil {
@@ -75,7 +75,7 @@ func renderJSON(out any) toolset.Result {
 	return toolset.Result{Text: string(b)}
 }
 
-// orFacts returns a renderer, or one that shows the output as lines of name: value.
+// orFacts returns a renderer, by default one that shows lines of "name: value".
 func orFacts(r func(any, map[string]any) toolset.Result) func(any, map[string]any) toolset.Result {
 	if r != nil {
 		return r
@@ -98,8 +98,7 @@ func orFacts(r func(any, map[string]any) toolset.Result) func(any, map[string]an
 	}
 }
 
-// joinStreams shows standard output and standard error; the latter is marked if there
-// is both.
+// joinStreams joins standard output and standard error. It marks the latter if both have text.
 func joinStreams(stdout, stderr string) string {
 	stdout, stderr = strings.TrimRight(stdout, "\n"), strings.TrimRight(stderr, "\n")
 	switch {
@@ -127,7 +126,7 @@ func renderBash(out any, _ map[string]any) toolset.Result {
 		o.text("session_id"), o.text("command_id"))
 	switch status := o.text("status"); {
 	case !o.isSet("exit_code"):
-		r.Text = addNote(r.Text, "the command is still running; read on with bash_output, session_id %q, "+
+		r.Text = addNote(r.Text, "the command is still running; read more output with bash_output, session_id %q, "+
 			"command_id %q, offset %d, stderr_offset %d; stop it with bash_kill",
 			o.text("session_id"), o.text("command_id"), o.number("offset"), o.number("stderr_offset"))
 	case status == "timed_out":
@@ -158,7 +157,8 @@ func renderShell(out any, _ map[string]any) toolset.Result {
 	id := o.text("session_id")
 	switch status := o.text("status"); {
 	case status == "running" || status == "no_change_timeout":
-		text = addNote(text, "still running in session_id %q: shell_view shows its output, shell_write types into it, terminal_kill ends it", id)
+		text = addNote(text, "still running in session_id %q: shell_view shows its output, shell_write types into it, "+
+			"terminal_kill stops it", id)
 	case o.isSet("exit_code"):
 		text = addNote(text, "exit code %d; session_id %q", o.number("exit_code"), id)
 	default:
@@ -181,7 +181,7 @@ func renderCode(out any, _ map[string]any) toolset.Result {
 	}
 	r.Text = strings.Join(parts, "\n")
 	if o.text("status") == "timeout" {
-		r.Text = addNote(r.Text, "timed out and interrupted; pass a larger timeout")
+		r.Text = addNote(r.Text, "timed out and interrupted; use a larger timeout")
 	}
 	if id := o.text("session_id"); id != "" {
 		r.Text = addNote(r.Text, "session_id %q", id)
@@ -218,7 +218,7 @@ func renderOutput(o object) (string, []toolset.Image) {
 	for _, media := range []string{"text/markdown", "text/plain", "application/json", "text/html", "text/latex"} {
 		if text := joinText(data[media]); text != "" {
 			if len(images) > 0 && media == "text/plain" && strings.HasPrefix(text, "<Figure") {
-				return "", images // says nothing that the image does not
+				return "", images // the text only describes the image
 			}
 			return text, images
 		}
@@ -226,7 +226,7 @@ func renderOutput(o object) (string, []toolset.Image) {
 	return "", images
 }
 
-// joinText returns a text that a notebook may hold as a list of lines.
+// joinText returns a text that a notebook may store as a list of lines.
 func joinText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -262,7 +262,7 @@ func stripColors(s string) string {
 	}
 }
 
-// renderRead shows a file, or as many of its lines as fit.
+// renderRead shows a file, or as many lines as the limit allows.
 func renderRead(out any, in map[string]any) toolset.Result {
 	text := toObject(out).text("content")
 	switch first := object(in).number("start_line"); {
@@ -276,12 +276,12 @@ func renderRead(out any, in map[string]any) toolset.Result {
 	room := toolset.Limit - 200
 	end := strings.LastIndexByte(text[:room], '\n')
 	if end < 0 {
-		return toolset.Result{Text: text, More: "its lines are very long: use bash_exec with cut or head -c"}
+		return toolset.Result{Text: text, More: "the lines are very long; use bash_exec with cut or head -c"}
 	}
 	shown := strings.Count(text[:end], "\n") + 1
 	total := strings.Count(strings.TrimSuffix(text, "\n"), "\n") + 1
 	first := max(object(in).number("start_line"), 0)
-	return toolset.Result{Text: addNote(text[:end], "lines %d to %d; %d more follow: read on with start_line %d",
+	return toolset.Result{Text: addNote(text[:end], "lines %d to %d; %d more lines follow; continue with start_line %d",
 		first+1, first+shown, total-shown, first+shown+1)}
 }
 
@@ -301,7 +301,7 @@ func renderSearch(out any, _ map[string]any) toolset.Result {
 		fmt.Fprintf(&b, "%d:%v\n", n, line)
 	}
 	if len(lines) == 0 {
-		return toolset.Result{Text: "[no line matches]"}
+		return toolset.Result{Text: "[no matching lines]"}
 	}
 	return toolset.Result{Text: strings.TrimSuffix(b.String(), "\n")}
 }
@@ -323,7 +323,7 @@ func renderGrep(out any, _ map[string]any) toolset.Result {
 	}
 	r := toolset.Result{Text: strings.TrimSuffix(b.String(), "\n")}
 	if r.Text == "" {
-		r.Text = "[nothing matches]"
+		r.Text = "[no matches]"
 	}
 	if more, _ := o["truncated"].(bool); more {
 		r.Text = addNote(r.Text, "there are more matches; continue with offset %d more", o.number("match_count"))
@@ -355,7 +355,7 @@ func renderPaths(out any, _ map[string]any) toolset.Result {
 		r.Text = "[nothing found]"
 	}
 	if more, _ := o["truncated"].(bool); more {
-		r.Text = addNote(r.Text, "there is more; narrow the path or pattern")
+		r.Text = addNote(r.Text, "the list is truncated; narrow the path or pattern")
 	}
 	return r
 }
@@ -377,7 +377,7 @@ func renderAction(out any, _ map[string]any) toolset.Result {
 func renderSnapshot(out any, _ map[string]any) toolset.Result {
 	o := toObject(out)
 	if changed, _ := o["diff"].(bool); changed && o.text("snapshot") == "" {
-		return toolset.Result{Text: addNote("", "nothing has changed on %s", o.text("url"))}
+		return toolset.Result{Text: addNote("", "no changes on %s", o.text("url"))}
 	}
 	return toolset.Result{Text: fmt.Sprintf("%s\n%s\n\n%s", o.text("title"), o.text("url"), o.text("snapshot"))}
 }

@@ -17,22 +17,14 @@ const (
 	// listDepth and maxListed bound the list of the workspace's files.
 	listDepth = 3
 	maxListed = 200
-	// watchSeconds is how long one wait for a change lasts.
+	// watchSeconds is the duration of one wait for a change.
 	watchSeconds = 30
 )
 
-// fromTable is a box of all operations.
-func fromTable(table func() *op.Table) box {
-	b := box{byRoute: map[string]op.Op{}}
-	for _, o := range table().All() {
-		if o.Call != nil {
-			b.byRoute[o.Route] = o
-		}
-	}
-	return b
-}
+// fromTable finds all operations of a table.
+func fromTable(table func() *op.Table) routes { return newRoutes(table().All()) }
 
-// Files are the files of the workspace, reached through the operations on files.
+// Files are the files of the workspace, accessed through the file operations.
 type Files struct {
 	Table     func() *op.Table
 	Workspace string
@@ -57,7 +49,7 @@ func (f Files) List(ctx context.Context) ([]toolset.File, error) {
 	return all, nil
 }
 
-// mediaType returns the media type of a file by its name, empty if unknown.
+// mediaType returns the media type of a file by its name; empty if unknown.
 func mediaType(name string) string {
 	switch ext := path.Ext(name); ext {
 	case ".md":
@@ -86,7 +78,7 @@ func (f Files) Read(ctx context.Context, name string, limit int64) ([]byte, stri
 		return nil, "", op.Errorf(op.Unavailable, "cannot read %q: %w", name, err)
 	}
 	if int64(len(data)) > limit {
-		return nil, "", op.Errorf(op.TooLarge, "%q has more than %d bytes; use the tool file_read, start_line and end_line", name, limit)
+		return nil, "", op.Errorf(op.TooLarge, "%q is larger than %d bytes; use the tool file_read with start_line and end_line", name, limit)
 	}
 	media := mediaType(name)
 	if media == "" {
@@ -95,24 +87,24 @@ func (f Files) Read(ctx context.Context, name string, limit int64) ([]byte, stri
 	return data, media, nil
 }
 
-// Watch watches a file from its return on. follow calls changed after every change until ctx ends.
+// Watch starts to watch a file before it returns. follow calls changed after every change until ctx ends.
 func (f Files) Watch(ctx context.Context, name string, changed func()) (follow func() error, err error) {
-	b := fromTable(f.Table)
-	// A watcher of the folder sees the file come and go, and misses nothing between polls.
-	out, err := b.call(ctx, "POST /v1/file/watch", map[string]any{"path": filepath.Dir(name), "recursive": false,
+	r := fromTable(f.Table)
+	// A watcher of the folder detects creation and removal of the file, and buffers events between polls.
+	out, err := r.call(ctx, "POST /v1/file/watch", map[string]any{"path": filepath.Dir(name), "recursive": false,
 		"debounce": 50, "exclude": []string{}})
 	if err != nil {
 		return nil, err
 	}
 	id, cursor := toObject(out).text("watcher_id"), toObject(out).number("cursor")
-	return func() error { return b.follow(ctx, id, cursor, name, changed) }, nil
+	return func() error { return r.follow(ctx, id, cursor, name, changed) }, nil
 }
 
 // follow reads the events of a watcher until ctx ends, and then removes it.
-func (b box) follow(ctx context.Context, id string, cursor int, name string, changed func()) error {
-	defer b.call(context.WithoutCancel(ctx), "DELETE /v1/file/watch/{watcher_id}", map[string]any{"watcher_id": id})
+func (r routes) follow(ctx context.Context, id string, cursor int, name string, changed func()) error {
+	defer r.call(context.WithoutCancel(ctx), "DELETE /v1/file/watch/{watcher_id}", map[string]any{"watcher_id": id})
 	for {
-		out, err := b.call(ctx, "POST /v1/file/watch/{watcher_id}/poll",
+		out, err := r.call(ctx, "POST /v1/file/watch/{watcher_id}/poll",
 			map[string]any{"watcher_id": id, "cursor": cursor, "timeout": watchSeconds})
 		if ctx.Err() != nil {
 			return nil
@@ -120,13 +112,13 @@ func (b box) follow(ctx context.Context, id string, cursor int, name string, cha
 		if err != nil {
 			return err
 		}
-		o, hit := toObject(out), false
+		o, changedFile := toObject(out), false
 		for _, item := range o.list("events") {
 			e := toObject(item)
-			hit = hit || e.text("path") == name || e.text("old_path") == name || e.text("type") == "overflow"
+			changedFile = changedFile || e.text("path") == name || e.text("old_path") == name || e.text("type") == "overflow"
 			cursor = max(cursor, e.number("seq"))
 		}
-		if hit {
+		if changedFile {
 			changed()
 		}
 	}

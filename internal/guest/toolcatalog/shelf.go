@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// maxShelf and maxShelved bound the results that are kept: by number and by bytes.
-	maxShelf   = 64
-	maxShelved = 512 << 20
+	// maxResults and maxResultBytes bound the stored results.
+	maxResults     = 64
+	maxResultBytes = 512 << 20
 )
 
-// Shelf keeps results that are too long for a model as files, the newest ones.
+// Shelf stores the newest results that are too long for a model, as files.
 type Shelf struct {
 	dir string
 	mu  sync.Mutex
 }
 
-// NewShelf returns a shelf in a folder, which is created when it is needed.
+// NewShelf returns a shelf in a folder, which is created on first use.
 func NewShelf(dir string) *Shelf { return &Shelf{dir: dir} }
 
 // Put stores a result and returns its path.
@@ -31,7 +31,7 @@ func (s *Shelf) Put(name string, r io.Reader) (path string, size int64, err erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return "", 0, fmt.Errorf("store the result: %w", err)
+		return "", 0, fmt.Errorf("cannot store the result: %w", err)
 	}
 	name = strings.Trim(strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(`/\*`, r) {
@@ -44,21 +44,21 @@ func (s *Shelf) Put(name string, r io.Reader) (path string, size int64, err erro
 	}
 	f, err := os.CreateTemp(s.dir, "*-"+name)
 	if err != nil {
-		return "", 0, fmt.Errorf("store the result: %w", err)
+		return "", 0, fmt.Errorf("cannot store the result: %w", err)
 	}
-	size, err = io.Copy(f, io.LimitReader(r, maxShelved))
+	size, err = io.Copy(f, io.LimitReader(r, maxResultBytes))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return "", 0, fmt.Errorf("store the result: %w", err)
+		return "", 0, fmt.Errorf("cannot store the result: %w", err)
 	}
 	s.clear(f.Name())
 	return f.Name(), size, nil
 }
 
-// clear removes the oldest results until the rest is within the bounds.
+// clear removes the oldest results until the rest is within the limits.
 func (s *Shelf) clear(keep string) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Shelf) clear(keep string) {
 		}
 	}
 	slices.SortFunc(files, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
-	for i := 0; i < len(files) && (len(files)-i > maxShelf || total > maxShelved); i++ {
+	for i := 0; i < len(files) && (len(files)-i > maxResults || total > maxResultBytes); i++ {
 		if path := filepath.Join(s.dir, files[i].Name()); path != keep && os.Remove(path) == nil {
 			total -= files[i].Size()
 		}

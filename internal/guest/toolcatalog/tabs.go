@@ -9,10 +9,10 @@ import (
 )
 
 type newTabIn struct {
-	URL *string `json:"url" doc:"Address of the page; blank if missing"`
+	URL *string `json:"url" doc:"Address of the page; a blank page if omitted"`
 }
 
-func (b box) newTab(ctx context.Context, in newTabIn) (string, error) {
+func (b browser) newTab(ctx context.Context, in newTabIn) (string, error) {
 	args := map[string]any{}
 	if in.URL != nil {
 		args["url"] = *in.URL
@@ -21,7 +21,7 @@ func (b box) newTab(ctx context.Context, in newTabIn) (string, error) {
 	return "Opened a tab", err
 }
 
-// tabsOut is the open tabs.
+// tabsOut contains the open tabs.
 type tabsOut struct {
 	Tabs []tab `json:"tabList"`
 }
@@ -33,7 +33,7 @@ type tab struct {
 	URL    string `json:"url"`
 }
 
-func (b box) tabs(ctx context.Context, _ op.None) (tabsOut, error) {
+func (b browser) tabs(ctx context.Context, _ op.None) (tabsOut, error) {
 	out, err := b.call(ctx, routeTabs, map[string]any{})
 	all := tabsOut{[]tab{}}
 	list, _ := out.([]any)
@@ -49,16 +49,16 @@ type tabIn struct {
 	Index int `json:"index" doc:"Index of the tab in browser_tab_list"`
 }
 
-func (b box) switchTab(ctx context.Context, in tabIn) (string, error) {
+func (b browser) switchTab(ctx context.Context, in tabIn) (string, error) {
 	_, err := b.call(ctx, "PUT /v1/browser/tabs/{index}/activate", map[string]any{"index": in.Index})
 	return fmt.Sprintf("Switched to tab %d", in.Index), err
 }
 
 type closeTabIn struct {
-	Index *int `json:"index" doc:"Index of the tab; the active one if missing"`
+	Index *int `json:"index" doc:"Index of the tab; the active one if omitted"`
 }
 
-func (b box) closeTab(ctx context.Context, in closeTabIn) (string, error) {
+func (b browser) closeTab(ctx context.Context, in closeTabIn) (string, error) {
 	index := op.Value(in.Index)
 	if in.Index == nil {
 		list, err := b.tabs(ctx, op.None{})
@@ -75,8 +75,8 @@ func (b box) closeTab(ctx context.Context, in closeTabIn) (string, error) {
 	return fmt.Sprintf("Closed tab %d", index), err
 }
 
-// closeAll closes every tab; the browser leaves a blank one.
-func (b box) closeAll(ctx context.Context, _ op.None) (string, error) {
+// closeAll closes all tabs. The browser opens a blank one.
+func (b browser) closeAll(ctx context.Context, _ op.None) (string, error) {
 	list, err := b.tabs(ctx, op.None{})
 	if err != nil {
 		return "", err
@@ -89,7 +89,7 @@ func (b box) closeAll(ctx context.Context, _ op.None) (string, error) {
 	return fmt.Sprintf("Closed %d tabs", len(list.Tabs)), nil
 }
 
-// downloadsOut is what the browser has downloaded.
+// downloadsOut contains the downloads of the browser.
 type downloadsOut struct {
 	List []download `json:"list"`
 }
@@ -106,7 +106,7 @@ type download struct {
 	State     string `json:"state"`
 }
 
-func (b box) downloads(ctx context.Context, _ op.None) (downloadsOut, error) {
+func (b browser) downloads(ctx context.Context, _ op.None) (downloadsOut, error) {
 	all := downloadsOut{[]download{}}
 	out, err := b.call(ctx, routeDownloads, map[string]any{})
 	list, _ := out.([]any)

@@ -1,9 +1,9 @@
-// Package toolcatalog says how a sandbox looks to a model: which of its operations are
-// tools, under which names, in which words, and how their results read.
+// Package toolcatalog defines the tools of a sandbox: the operations that are tools, and their
+// names, descriptions and results.
 //
-// It owns no process and no state. It knows operations by their routes, never a
-// service. There are two families of names: the listed one, and an older one with
-// arguments of its own, which is callable too.
+// It owns no process and no state, and refers to operations by their routes. There are two
+// families of names: the listed one, and an older one with different arguments, which is callable
+// too.
 package toolcatalog
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-// Instructions tell a model which tool is for what.
-const Instructions = `This is a Linux computer of your own: files, a shell, Python, JavaScript and a browser share one file system.
+// Instructions describe to a model when to use which tool.
+const Instructions = `This is your own Linux computer: files, a shell, Python, JavaScript and a browser share one file system.
 - Run a command: bash_exec. Keep a directory, variables or an interactive program between commands: terminal_execute.
-- Compute, analyse data or draw a plot: code_execute; pass session_id to keep variables.
+- Compute, analyze data or draw a plot: code_execute; pass session_id to keep variables.
 - Read and change files: file_read, file_write, file_str_replace_editor; find things with file_grep and file_glob.
 - Read a web page or document as text: markitdown_convert. Click and type on a page: browser_navigate, then browser_click and browser_type.
-- See the screen: browser_gui_screenshot; act on it: browser_actions.
-Long results are cut and say how to read on. Lines are counted from 1. Paths are absolute or relative to the workspace.`
+- View the screen: browser_gui_screenshot. Use mouse and keyboard: browser_actions.
+Long results are truncated and describe how to read the rest. Lines are counted from 1. Paths are absolute or relative to the workspace.`
 
-// Servers are the groups of tools, by the names that clients use.
+// servers are the names of the groups of tools.
 var servers = []string{"browser", "file", "shell", "code", "sandbox", "markitdown"}
 
 // Servers returns the names of the groups of tools.
@@ -54,22 +54,25 @@ func serverOf(o op.Op) string {
 	return "sandbox"
 }
 
-// box finds operations by their routes.
-type box struct {
-	byRoute map[string]op.Op
-	album   *Album // nil: pictures are not kept
-}
+// routes finds operations by their routes.
+type routes map[string]op.Op
 
-// Tools makes tools of the operations of a sandbox. Pictures that have a name are kept in
-// the album.
-func Tools(table []op.Op, album *Album) []toolset.Tool {
-	b := box{map[string]op.Op{}, album}
+func newRoutes(table []op.Op) routes {
+	r := routes{}
 	for _, o := range table {
 		if o.Call != nil {
-			b.byRoute[o.Route] = o
+			r[o.Route] = o
 		}
 	}
-	all := b.listed()
+	return r
+}
+
+// Tools returns the tools of a sandbox with these operations. Named pictures are stored in the
+// album.
+func Tools(table []op.Op, album *Album) []toolset.Tool {
+	r := newRoutes(table)
+	b := browser{routes: r, album: album}
+	all := append(r.listed(), b.tools()...)
 	taken := map[string]bool{}
 	for _, t := range all {
 		taken[t.Name] = true
@@ -78,16 +81,16 @@ func Tools(table []op.Op, album *Album) []toolset.Tool {
 		if o.Call == nil || o.NoTool {
 			continue
 		}
-		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route], Args: counted[o.Route],
+		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route],
 			World: reachesOut(o.Route), Doc: plainDoc(o.Doc)}
 		if slices.ContainsFunc(all, func(other toolset.Tool) bool { return other.Op.Route == o.Route && other.Name != o.Name }) {
-			t.Older = true // it is listed under a better name
+			t.Older = true // it is listed under another name
 		}
 		if !taken[o.Name] {
 			all = append(all, t)
 		}
 	}
-	return append(all, b.older()...)
+	return slices.Concat(all, r.older(), b.olderTools())
 }
 
 // plainDoc removes sentences about HTTP from the description of an operation.
@@ -102,8 +105,8 @@ func plainDoc(doc string) string {
 	return strings.TrimSpace(strings.Join(kept, ""))
 }
 
-// reachesOut reports whether an operation can have effects outside the sandbox: what a
-// command or a page does is up to it.
+// reachesOut reports whether an operation can have effects outside the sandbox, as commands and
+// pages can.
 func reachesOut(route string) bool {
 	for _, prefix := range []string{"POST /v1/bash/exec", "POST /v1/bash/write", "POST /v1/shell/exec",
 		"POST /v1/shell/write", "POST /v1/jupyter/execute", "POST /v1/nodejs/execute", "POST /v1/code/execute",
@@ -115,9 +118,9 @@ func reachesOut(route string) bool {
 	return false
 }
 
-// call runs an operation for a tool that is made of several. The result is decoded JSON.
-func (b box) call(ctx context.Context, route string, args map[string]any) (any, error) {
-	out, err := b.output(ctx, route, args)
+// call runs an operation for a tool that combines several. The result is decoded JSON.
+func (r routes) call(ctx context.Context, route string, args map[string]any) (any, error) {
+	out, err := r.output(ctx, route, args)
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +134,10 @@ func (b box) call(ctx context.Context, route string, args map[string]any) (any, 
 }
 
 // output is call for operations whose output is bytes.
-func (b box) output(ctx context.Context, route string, args map[string]any) (any, error) {
-	o, ok := b.byRoute[route]
+func (r routes) output(ctx context.Context, route string, args map[string]any) (any, error) {
+	o, ok := r[route]
 	if !ok {
-		return nil, op.Errorf(op.Unavailable, "this sandbox cannot do that")
+		return nil, op.Errorf(op.Unavailable, "the operation %q is not available in this sandbox", route)
 	}
 	for name, v := range args {
 		if v == nil {
@@ -153,16 +156,16 @@ func (b box) output(ctx context.Context, route string, args map[string]any) (any
 }
 
 // has reports whether all routes exist.
-func (b box) has(routes ...string) bool {
-	for _, r := range routes {
-		if _, ok := b.byRoute[r]; !ok {
+func (r routes) has(all ...string) bool {
+	for _, route := range all {
+		if _, ok := r[route]; !ok {
 			return false
 		}
 	}
 	return true
 }
 
-// spec describes a tool that is made of other operations, and so has no route.
+// spec describes a tool that combines other operations and has no route.
 func spec(name, doc string) op.Spec {
 	return op.Spec{Name: name, Route: "POST /mcp", Tag: "mcp", Doc: doc}
 }

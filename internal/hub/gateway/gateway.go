@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
@@ -180,7 +181,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	patience := g.WakeWait
-	if page.IsNavigation(r) {
+	if origin.IsNavigation(r) {
 		patience = g.PageWait
 	}
 	b, leave, err := g.enter(ctx, sb, patience)

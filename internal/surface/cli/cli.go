@@ -1,6 +1,6 @@
-// Package cli turns the table of operations into commands that call a running server over
-// HTTP: aio <noun> <verb> --flag. It owns flags, output and exit codes. It knows operations
-// but no services.
+// Package cli derives commands from the table of operations, which call a running server over
+// HTTP: aio <noun> <verb> --flag. It owns flags, output and exit codes, and is independent of
+// services.
 package cli
 
 import (
@@ -33,7 +33,7 @@ const (
 // ExitHelp documents the exit codes.
 const ExitHelp = `Exit codes:
   0  success
-  1  the operation failed; standard error says why
+  1  the operation failed; standard error describes why
   2  invalid command line or input
   3  the server cannot be reached
   4  not authenticated, or not permitted
@@ -46,15 +46,14 @@ type Client struct {
 	Token string
 	Key   string
 	Help  string       // what to do if the server cannot be reached
-	HTTP  *http.Client // nil means one made for URL
-	// Resolve completes the fields above before the first request; nil means that they are
-	// complete.
+	HTTP  *http.Client // nil means a client for URL
+	// Resolve sets the fields above before the first request; nil means that they are set.
 	Resolve func() error
-	// ServerUsers are the users of this machine (names or IDs), besides root and this one, whose server
-	// is called at a loopback address or a Unix socket; * means all. ServerUsersVariable sets them.
+	// ServerUsers are the local users (names or IDs), besides root and this one, whose server is
+	// trusted on a loopback address or a Unix socket; * means all. ServerUsersVariable sets them.
 	ServerUsers         []string
 	ServerUsersVariable string
-	// SignIn says what to do if the server rejects a request without valid credentials.
+	// SignIn is added to the error if the server rejects the credentials: it describes how to sign in.
 	SignIn string
 }
 
@@ -65,24 +64,23 @@ type Config struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	Person func() bool // reports whether a person reads standard output
+	Person func() bool // reports whether standard output is for a person
 
-	// Short prints lists as columns and text as it is, to a pipe too. Without it a pipe
-	// gets JSON.
+	// Short prints lists as columns and text unmodified, even to a pipe. Otherwise a pipe gets
+	// JSON.
 	Short bool
-	// Presets are, by name of the operation, what a verb does without being told.
+	// Presets are the defaults of verbs, by operation name.
 	Presets map[string]Preset
-	// Complete returns the values that a field of an operation can have, for the shell's
-	// completion; nil means that there is none.
+	// Complete returns the possible values of a field for shell completion; nil means none.
 	Complete func(ctx context.Context, o op.Op, field string) []string
 }
 
-// Preset is what a verb does without being told.
+// Preset contains the defaults of a verb.
 type Preset struct {
 	Set     map[string]string // values of fields
 	Output  string            // output format
-	Aliases []string          // further names of the verb
-	Raw     bool              // whether a terminal gets the bytes of the reply as they are
+	Aliases []string          // additional names of the verb
+	Raw     bool              // write the bytes of a response unmodified to a terminal
 }
 
 // Error carries an exit code.
@@ -94,8 +92,8 @@ type Error struct {
 // Error is safe to print: the message may have come from a sandbox.
 func (e *Error) Error() string { return Escape(e.Msg) }
 
-// Code returns the exit code of an error that a command returned. Errors without a code come
-// from the parser of the command line.
+// Code returns the exit code of an error that a command returned. Errors without a code are
+// from the command-line parser.
 func Code(err error) int {
 	if err == nil {
 		return ExitOK
@@ -123,7 +121,7 @@ func Add(root *cobra.Command, c Config) {
 	}
 }
 
-// addNoun returns the command of a noun, which it adds unless it exists.
+// addNoun returns the command of a noun, and adds it if it does not exist.
 func addNoun(parent *cobra.Command, word, path string) *cobra.Command {
 	for _, cmd := range parent.Commands() {
 		if cmd.Name() == word {
@@ -143,7 +141,7 @@ func addNoun(parent *cobra.Command, word, path string) *cobra.Command {
 	return cmd
 }
 
-// suggest names the command that was probably meant.
+// suggest returns a hint with the most similar command.
 func suggest(cmd *cobra.Command, typed string) string {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -157,7 +155,7 @@ func suggest(cmd *cobra.Command, typed string) string {
 	return fmt.Sprintf("; see %s --help", cmd.CommandPath())
 }
 
-// CheckCommand is the Args of a root command: it rejects what is no command and suggests one.
+// CheckCommand is the Args of a root command: it rejects unknown commands and suggests one.
 func CheckCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return &Error{ExitUsage, fmt.Sprintf("unknown command %q%s", args[0], suggest(cmd, args[0]))}
@@ -165,14 +163,14 @@ func CheckCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Arguments accepts at least and at most so many arguments; most below 0 is any number.
-func Arguments(least, most int) cobra.PositionalArgs {
+// Arguments accepts from minimum to maximum arguments; a negative maximum means any number.
+func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
-		case len(args) < least:
-			return &Error{ExitUsage, "an argument is missing; use " + cmd.UseLine()}
-		case most >= 0 && len(args) > most:
-			return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q; use %s", args[most], cmd.UseLine())}
+		case len(args) < minimum:
+			return &Error{ExitUsage, "missing argument; use " + cmd.UseLine()}
+		case maximum >= 0 && len(args) > maximum:
+			return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q; use %s", args[maximum], cmd.UseLine())}
 		}
 		return nil
 	}
@@ -192,7 +190,7 @@ func (c Config) newVerb(o op.Op, word string) *cobra.Command {
 		Use: usage(word, positional), Short: o.Summary(), Long: o.Doc, Aliases: preset.Aliases,
 		RunE: func(cmd *cobra.Command, args []string) error { return run.do(cmd.Context(), args) },
 	}
-	// A verb on one thing does the same to several.
+	// A verb with one path argument accepts several.
 	if len(positional) == 1 && positional[0].Source == op.Path && o.Out != nil && !o.Binary {
 		cmd.Use += "…"
 		cmd.Args = cobra.ArbitraryArgs
@@ -309,7 +307,7 @@ func inner(t *op.Type) *op.Type {
 	return t
 }
 
-// value is a flag that records what is given, so that "not given" and "empty" remain
+// value is a flag that records the given values, so that "not given" and "empty" are
 // distinct.
 type value struct {
 	run   *run

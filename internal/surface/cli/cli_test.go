@@ -237,7 +237,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// TestRestOfAPath: a value that stands for the rest of a path arrives as it was given.
+// TestRestOfAPath: a value for the rest of a path arrives unmodified.
 func TestRestOfAPath(t *testing.T) {
 	c := start(t)
 	for _, value := range []string{"http://a.example/b", "a/b", "../a", "a//b/", "a?b#c%2F"} {

@@ -27,7 +27,7 @@ func (c *Client) Address(target string) string {
 	return strings.TrimSuffix(c.URL, "/") + target
 }
 
-// Ready completes the client before its first use.
+// Ready resolves the fields of the client before its first use.
 func (c *Client) Ready() error {
 	if c.Resolve == nil {
 		return nil
@@ -35,7 +35,7 @@ func (c *Client) Ready() error {
 	return c.Resolve()
 }
 
-// explain adds to the error of a request without valid credentials what to do.
+// explain adds a hint to the error of a request without valid credentials.
 func (c *Client) explain(err error, status int) error {
 	if e, ok := errors.AsType[*Error](err); ok && status == http.StatusUnauthorized && c.SignIn != "" {
 		return &Error{e.Code, e.Msg + "; " + c.SignIn}
@@ -43,25 +43,25 @@ func (c *Client) explain(err error, status int) error {
 	return err
 }
 
-// Transport returns a transport to the server, which other clients of it can use.
+// Transport returns a transport to the server for other clients.
 func (c *Client) Transport() *http.Transport {
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.dial, ForceAttemptHTTP2: true,
 		MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
 }
 
-// maxIdle keeps enough connections to work with a hundred sandboxes at once.
+// maxIdle keeps enough connections for a hundred concurrent sandboxes.
 const maxIdle = 100
 
-// dial connects to the server. Another user of this machine may listen in its place: anyone can
-// use a free loopback port. That user would get the credentials and what the command
-// sends, so the server must belong to this user, to root or to one of ServerUsers.
+// dial connects to the server. Any local user can listen on a free loopback port and would
+// receive the credentials and requests. So the server must belong to this user, to root or to
+// one of ServerUsers.
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	own := isAddressOf(c.URL, address)
 	if path, ok := strings.CutPrefix(c.URL, "unix:"); ok {
 		network, address, own = "unix", path, true
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil || !own { // a proxy gets no more than the user has told it
+	if err != nil || !own { // the connection is to a proxy that the user has configured
 		return conn, err
 	}
 	if err := c.checkServer(conn); err != nil {
@@ -71,7 +71,7 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, nil
 }
 
-// isAddressOf reports whether an address is that of a URL.
+// isAddressOf reports whether a URL has this address.
 func isAddressOf(base, address string) bool {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -84,7 +84,7 @@ func isAddressOf(base, address string) bool {
 	return address == net.JoinHostPort(u.Hostname(), port)
 }
 
-// checkServer checks who is at the other end of a connection within this machine.
+// checkServer checks the user of the server of a connection within this machine.
 func (c *Client) checkServer(conn net.Conn) error {
 	if at, ok := conn.RemoteAddr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
 		return nil
@@ -94,17 +94,17 @@ func (c *Client) checkServer(conn net.Conn) error {
 	case errors.Is(err, errors.ErrUnsupported):
 		return nil
 	case errors.Is(err, peer.ErrUnknown):
-		return nil // no socket of this network: only root can lead its loopback elsewhere
+		return nil // the server is in another network namespace, which only root can arrange
 	case err != nil:
 		return err
 	case uid == 0 || uid == os.Geteuid() || slices.ContainsFunc(c.ServerUsers, func(name string) bool { return isUser(name, uid) }):
 		return nil
 	}
 	return fmt.Errorf("the server at %s belongs to user %d of this machine, not to you or root; if you trust that "+
-		"user, name it in %s", c.URL, uid, c.ServerUsersVariable)
+		"user, add it to %s", c.URL, uid, c.ServerUsersVariable)
 }
 
-// isUser reports whether a name or an ID is that of a user; * is everybody's.
+// isUser reports whether a name or ID identifies a user; * matches all users.
 func isUser(name string, uid int) bool {
 	if name == "*" || name == strconv.Itoa(uid) {
 		return true
@@ -113,7 +113,7 @@ func isUser(name string, uid int) bool {
 	return err == nil && u.Uid == strconv.Itoa(uid)
 }
 
-// Do sends a request to the server, with the credentials.
+// Do sends a request with the credentials to the server.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
@@ -124,5 +124,5 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	return c.do(req)
 }
 
-// Noun returns the command of a noun, which it adds unless it exists.
+// Noun returns the command of a noun, and adds it if it does not exist.
 func Noun(root *cobra.Command, word string) *cobra.Command { return addNoun(root, word, word) }

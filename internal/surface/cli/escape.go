@@ -10,9 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns a text that a terminal shows as it is: control characters, and characters that are invisible or reorder others,
-// become escapes such as \u001b. Line breaks and tabs stay. Texts come from sandboxes, and a terminal obeys what is in them.
-// The result of JSON is the same JSON.
+// Escape returns a text that is safe to print. Control characters, and characters that are
+// invisible or reorder others, become escapes such as \u001b; line breaks and tabs remain. Texts
+// come from sandboxes, and a terminal executes control sequences in them. Escaped JSON is
+// equivalent to the input.
 func Escape(s string) string {
 	if strings.IndexFunc(s, unsafeRune) < 0 {
 		return s
@@ -31,24 +32,25 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// Line is Escape for text that must stay in its line and its column.
+// Line is Escape for text that must stay in one line and column.
 func Line(s string) string {
 	return strings.NewReplacer("\r\n", "⏎", "\n", "⏎", "\t", `\t`).Replace(Escape(s))
 }
 
-// unsafeRune reports whether a character must not reach a terminal. Bytes that are no UTF-8 are among them: some terminals take them
-// for control characters.
+// unsafeRune reports whether a character must not reach a terminal. This includes invalid UTF-8,
+// which some terminals interpret as control characters.
 func unsafeRune(r rune) bool {
 	return r != '\n' && r != '\t' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp))
 }
 
-// Writer returns a writer that escapes text as Escape does. Close writes what is left of an incomplete character; it does not close w.
+// Writer returns a writer that escapes text like Escape. Close writes the rest of an incomplete
+// character; it does not close w.
 func Writer(w io.Writer) io.WriteCloser { return &escaper{w: w} }
 
 type escaper struct {
 	w    io.Writer
 	mu   sync.Mutex
-	rest []byte // the begin of a character, or of a line break
+	rest []byte // start of a character or line break
 }
 
 // Write implements io.Writer.
@@ -56,17 +58,17 @@ func (e *escaper) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	text := append(e.rest, b...)
-	whole := len(text)
+	complete := len(text)
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
 			if !utf8.FullRune(tail) || tail[0] == '\r' {
-				whole -= n
+				complete -= n
 			}
 			break
 		}
 	}
-	e.rest = append([]byte(nil), text[whole:]...)
-	if _, err := io.WriteString(e.w, Escape(string(text[:whole]))); err != nil {
+	e.rest = append([]byte(nil), text[complete:]...)
+	if _, err := io.WriteString(e.w, Escape(string(text[:complete]))); err != nil {
 		return 0, err
 	}
 	return len(b), nil

@@ -31,8 +31,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// However a text is split, the writer escapes it as a whole.
-func TestWriterEscapesWhatIsSplit(t *testing.T) {
+// The writer escapes a text correctly if it arrives in pieces.
+func TestWriterEscapesPieces(t *testing.T) {
 	const text = "ä\u009b\U000e0041\x1b[0m\r\nx\ry\xc3\x28\u202e\xe2\x80"
 	for size := 1; size <= len(text); size++ {
 		var out bytes.Buffer
@@ -72,7 +72,7 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// Bytes that a person sees are escaped, unless the verb shows what a program printed. A pipe gets them as they are.
+// Bytes on a terminal are escaped, unless the verb prints raw output. A pipe gets unmodified bytes.
 func TestBytesForAPerson(t *testing.T) {
 	const body = "\x1b]0;x\x07\u009b"
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ type box struct {
 	Created time.Time `json:"created_at"`
 }
 
-// shortTool is a command line whose output is short in a pipe, too.
+// shortTool is a command line whose output is short even in a pipe.
 func shortTool(t *testing.T) func(args ...string) (string, int) {
 	t.Helper()
 	list := op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List.",
@@ -101,7 +101,7 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 	}
 }
 
-func TestSeveralNamesGoOnAfterAFailure(t *testing.T) {
+func TestSeveralNamesContinueAfterAFailure(t *testing.T) {
 	got, code := shortTool(t)("box", "show", "missing", "b", "-q")
 	if want := "b\nno box \"missing\""; got != want || code != ExitFailed {
 		t.Errorf("got exit code %d and %q, want %d and %q", code, got, ExitFailed, want)
@@ -133,7 +133,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-func TestProgressTellsHowMuchIsLeft(t *testing.T) {
+func TestProgressReportsTheRemainingTime(t *testing.T) {
 	var out bytes.Buffer
 	p := Progress(strings.NewReader(strings.Repeat("x", 500)), &out, "sent", 1000).(*progress)
 	p.began = p.began.Add(-10 * time.Second)
@@ -145,8 +145,8 @@ func TestProgressTellsHowMuchIsLeft(t *testing.T) {
 	}
 }
 
-// A person sees how far an import or an export is, and a pipe gets nothing but the result.
-func TestCopiesAreWatched(t *testing.T) {
+// Progress of an import or export is shown on a terminal only.
+func TestCopiesShowProgress(t *testing.T) {
 	t.Parallel()
 	for _, person := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestCopiesAreWatched(t *testing.T) {
 				t.Fatal(err)
 			}
 			if told := strings.Contains(out.String(), "received 0.0 MB"); told != person {
-				t.Errorf("person %v: got %q, want progress for a person alone", person, &out)
+				t.Errorf("person %v: got %q, want progress only for a person", person, &out)
 			}
 			if !strings.HasSuffix(out.String(), "wrote 30 bytes to "+r.file+"\n") {
 				t.Errorf("person %v: got %q, want the size at the end", person, &out)

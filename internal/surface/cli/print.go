@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// print prints a reply, or returns a failure with its exit code.
+// print prints a response, or returns a failure with its exit code.
 func (r *run) print(res *http.Response) error {
 	media := res.Header.Get("Content-Type")
 	switch {
@@ -27,7 +27,7 @@ func (r *run) print(res *http.Response) error {
 		return failed(res)
 	case res.StatusCode >= 300:
 		to := res.Header.Get("Location")
-		return &Error{ExitFailed, fmt.Sprintf("%s: redirects to %q, which is not followed; use the final address", res.Status, to)}
+		return &Error{ExitFailed, fmt.Sprintf("%s: redirect to %q is not followed; use the final URL", res.Status, to)}
 	case strings.HasPrefix(media, "text/event-stream"):
 		return r.printEvents(res.Body)
 	case r.op.Binary:
@@ -35,7 +35,7 @@ func (r *run) print(res *http.Response) error {
 	}
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("incomplete response: %v", err)}
 	}
 	if r.op.Style != op.Resource {
 		return r.printEnvelope(b)
@@ -43,7 +43,7 @@ func (r *run) print(res *http.Response) error {
 	return r.show(b)
 }
 
-// failed returns the error of a reply with an error status.
+// failed returns the error of a response with an error status.
 func failed(res *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	var reply struct {
@@ -92,7 +92,7 @@ func (r *run) printEnvelope(b []byte) error {
 		Data    json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(b, &reply); err != nil {
-		return &Error{ExitServer, fmt.Sprintf("unexpected reply: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("unexpected response: %v", err)}
 	}
 	if reply.Hint != "" {
 		fmt.Fprintln(r.Stderr, "hint:", Escape(reply.Hint))
@@ -106,7 +106,7 @@ func (r *run) printEnvelope(b []byte) error {
 	return r.show(reply.Data)
 }
 
-// formatOf returns the format for a value: what was asked for, or what suits the reader.
+// formatOf returns the format of a value: the requested one, or the default for the reader.
 func (r *run) formatOf(v any) string {
 	if f := cmp.Or(r.output, r.preset.Output); f != "" {
 		return f
@@ -122,20 +122,20 @@ func (r *run) formatOf(v any) string {
 	return "json"
 }
 
-// show prints a JSON value in the format that was asked for.
+// show prints a JSON value in the requested format.
 func (r *run) show(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil && len(b) > 0 {
-		return &Error{ExitServer, fmt.Sprintf("invalid JSON in reply: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("invalid JSON in response: %v", err)}
 	}
 	w := bufio.NewWriter(r.Stdout)
 	switch r.formatOf(v) {
 	case "json":
 		var out bytes.Buffer
 		if err := json.Indent(&out, b, "", "  "); err != nil {
-			return &Error{ExitServer, fmt.Sprintf("invalid JSON in reply: %v", err)}
+			return &Error{ExitServer, fmt.Sprintf("invalid JSON in response: %v", err)}
 		}
 		_, err := fmt.Fprintln(w, Escape(out.String()))
 		return outputError(errors.Join(err, w.Flush()))
@@ -147,7 +147,7 @@ func (r *run) show(b []byte) error {
 	return outputError(w.Flush())
 }
 
-// printNames prints what identifies each object, one per line.
+// printNames prints the name or ID of each object, one per line.
 func (r *run) printNames(w io.Writer, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -167,7 +167,7 @@ func (r *run) printNames(w io.Writer, v any) {
 		}
 		r.printValue(w, v)
 	case string:
-		// A sentence about the thing that an argument names.
+		// The value is a message about the object that an argument names.
 		for _, f := range r.positional[:min(1, len(r.positional))] {
 			if given := r.given[f.Name]; len(given) > 0 {
 				v = given[0]
@@ -180,12 +180,12 @@ func (r *run) printNames(w io.Writer, v any) {
 	}
 }
 
-// outputError is the error of a failed write to standard output.
+// outputError returns the error of a failed write to standard output.
 func outputError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{ExitFailed, fmt.Sprintf("write output: %v", err)}
+	return &Error{ExitFailed, fmt.Sprintf("cannot write the output: %v", err)}
 }
 
 func (r *run) printValue(w io.Writer, v any) {
@@ -206,7 +206,7 @@ func (r *run) printValue(w io.Writer, v any) {
 	}
 }
 
-// printObject prints short values in two columns, then long text and lists of objects,
+// printObject prints short values in two columns, and then long texts and lists of objects,
 // each below its name.
 func (r *run) printObject(w io.Writer, object map[string]any) {
 	var below []string
@@ -231,7 +231,7 @@ func isObject(v any) bool {
 	return ok
 }
 
-// printRows prints a list of objects as a table, any other list with an element per line.
+// printRows prints a list of objects as a table, and any other list with one element per line.
 func (r *run) printRows(w io.Writer, list []any) {
 	columns := map[string]bool{}
 	for _, item := range list {
@@ -274,16 +274,16 @@ func (r *run) printRows(w io.Writer, list []any) {
 	tw.Flush()
 }
 
-// Age words a time from now as people do: 5m ago, in 2h.
+// Age formats a time relative to the current time, such as 5m ago or in 2h.
 func Age(d time.Duration) string {
-	far, unit := d.Abs().Round(time.Second), "s"
-	n := int64(far / time.Second)
+	distance, unit := d.Abs().Round(time.Second), "s"
+	n := int64(distance / time.Second)
 	for _, step := range []struct {
 		size time.Duration
 		unit string
 	}{{time.Minute, "m"}, {time.Hour, "h"}, {24 * time.Hour, "d"}} {
-		if far >= 2*step.size || far == step.size {
-			n, unit = int64(far/step.size), step.unit
+		if distance >= 2*step.size || distance == step.size {
+			n, unit = int64(distance/step.size), step.unit
 		}
 	}
 	if d > 0 {
@@ -308,7 +308,7 @@ func cell(v any) string {
 	return fmt.Sprint(v)
 }
 
-// writeBytes writes a binary reply to a file or to standard output.
+// writeBytes writes a binary response to a file or to standard output.
 func (r *run) writeBytes(body io.Reader) error {
 	if r.file == "" || r.file == "-" {
 		if r.file == "" && r.Person() && r.output == "" && !strings.HasPrefix(r.op.Media(), "text/") {
@@ -320,7 +320,7 @@ func (r *run) writeBytes(body io.Reader) error {
 		}
 		_, err := io.Copy(out, body)
 		if err = errors.Join(err, out.Close()); err != nil {
-			return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
+			return &Error{ExitServer, fmt.Sprintf("incomplete response: %v", err)}
 		}
 		return nil
 	}
@@ -334,7 +334,7 @@ func (r *run) writeBytes(body io.Reader) error {
 	}
 	if err != nil {
 		os.Remove(r.file)
-		return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("incomplete response: %v", err)}
 	}
 	fmt.Fprintf(r.Stderr, "wrote %d bytes to %s\n", n, r.file)
 	return nil

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Progress returns a reader that reports on w, a terminal, how much of a long copy is done.
-// size is -1 if it is unknown. A copy that ends within a second reports nothing.
+// Progress returns a reader that reports the progress of a copy on the terminal w. size is -1
+// if it is unknown. Copies of less than a second report nothing.
 func Progress(r io.Reader, w io.Writer, verb string, size int64) io.Reader {
 	return &progress{Reader: r, w: w, verb: verb, size: size, began: time.Now()}
 }
 
-// watch reports the progress of a long copy to a person.
+// watch reports the progress of a copy to a person.
 func (r *run) watch(body io.Reader, verb string, size int64) io.Reader {
 	if !r.Person() {
 		return body
@@ -49,5 +49,6 @@ func (p *progress) show(took time.Duration) {
 		return
 	}
 	left := time.Duration(float64(p.size-p.n) / float64(p.n+1) * float64(took)).Round(time.Second)
-	fmt.Fprintf(p.w, "\r%s %.1f of %.1f MB (%d %%), %.1f MB/s, %v left \x1b[K", p.verb, mb, float64(p.size)/1e6, p.n*100/p.size, rate, left)
+	fmt.Fprintf(p.w, "\r%s %.1f of %.1f MB (%d %%), %.1f MB/s, %v left \x1b[K",
+		p.verb, mb, float64(p.size)/1e6, p.n*100/p.size, rate, left)
 }

@@ -31,13 +31,14 @@ type run struct {
 	stream     bool
 }
 
-// doEach does the same to every argument. It goes on after a failure, and returns the first.
+// doEach runs the verb for each argument. It continues after a failure, and returns the first
+// error.
 func (r *run) doEach(ctx context.Context, args []string) error {
 	if len(args) < 2 {
 		return r.do(ctx, args)
 	}
 	if name := r.positional[0].Name; r.given[name] != nil {
-		return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q: --%s is given, too", args[0], flagName(r.positional[0]))}
+		return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q: --%s is given too", args[0], flagName(r.positional[0]))}
 	}
 	var first error
 	for _, arg := range args {
@@ -83,8 +84,8 @@ func (r *run) do(ctx context.Context, args []string) error {
 	return r.Client.explain(r.print(res), res.StatusCode)
 }
 
-// assign gives the positional arguments to the fields that accept them and that no flag sets.
-// A list takes all arguments that no field after it requires.
+// assign assigns the positional arguments to fields that accept them and that no flag sets. A
+// list gets all arguments except those that a later field requires.
 func (r *run) assign(args []string) error {
 	for i, f := range r.positional {
 		if r.given[f.Name] == nil && len(args) > 0 {
@@ -187,7 +188,7 @@ func (r *run) value(f *op.Field, values []string) (any, error) {
 		if values[0] == "-" {
 			b, err := io.ReadAll(r.Stdin)
 			if err != nil {
-				return nil, &Error{ExitFailed, fmt.Sprintf("read standard input: %v", err)}
+				return nil, &Error{ExitFailed, fmt.Sprintf("cannot read standard input: %v", err)}
 			}
 			return string(b), nil
 		}
@@ -213,7 +214,7 @@ func (r *run) value(f *op.Field, values []string) (any, error) {
 	return json.RawMessage(values[0]), nil
 }
 
-// list accepts one JSON list, or one JSON value for each flag.
+// list accepts one JSON list, or one JSON value per flag.
 func (r *run) list(f *op.Field, values []string) (any, error) {
 	if len(values) == 1 && strings.HasPrefix(strings.TrimSpace(values[0]), "[") && json.Valid([]byte(values[0])) {
 		return json.RawMessage(values[0]), nil
@@ -246,7 +247,7 @@ func (r *run) pairs(f *op.Field, values []string) (any, error) {
 	return out, nil
 }
 
-// multipart streams files from disk. Fields come first, so that the server can stream too.
+// multipart streams files from disk. Fields are sent first, so that the server can stream too.
 func (r *run) multipart(fields []*op.Field) (string, io.Reader, error) {
 	pr, pw := io.Pipe()
 	w := multipart.NewWriter(pw)
@@ -319,7 +320,7 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	if client == nil {
 		t := c.Transport()
 		t.Proxy = nil
-		// What answers for a sandbox could redirect the request, with its credentials, to another server.
+		// A program in a sandbox could redirect the request, with its credentials, to another server.
 		client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	res, err := client.Do(req)

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Short is a verb for a common use of an operation: some of its fields are fixed, some are
-// arguments, some are flags, and all others have their defaults.
+// Short is a verb for a common use of an operation. Some of its fields are fixed, some are
+// arguments, some are flags, and the others have their defaults.
 type Short struct {
 	Words string // such as "gui tap"
 	Op    string // name of the operation

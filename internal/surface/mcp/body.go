@@ -11,11 +11,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// pieceSize is the size of the pieces in which a body of unknown length is read.
+// pieceSize is the size of the buffers into which a body of unknown length is read.
 const pieceSize = 64 << 10
 
-// bodies reads request bodies as a whole. One that has not arrived yet takes no more memory
-// than it has sent, and a rejected one leaves nothing to collect: its pieces are used again.
+// bodies reads request bodies. A slow body takes only the memory of the part that arrived,
+// and the buffers of a rejected body are reused.
 type bodies struct{ pool sync.Pool }
 
 func (b *bodies) read(r io.Reader, length int64) ([]byte, error) {
@@ -43,7 +43,7 @@ func (b *bodies) read(r io.Reader, length int64) ([]byte, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return join(pieces, size), nil
-		case err != nil: // also if the client has gone before the end
+		case err != nil: // also if the client disconnects before the end
 			return nil, err
 		}
 	}

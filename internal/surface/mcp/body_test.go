@@ -8,8 +8,8 @@ import (
 	"testing/iotest"
 )
 
-// TestBodiesArriveWhole: whatever the length and however they are cut; what breaks off is no body.
-func TestBodiesArriveWhole(t *testing.T) {
+// TestBodiesAreComplete: bodies of every length arrive completely, and an interrupted body is an error.
+func TestBodiesAreComplete(t *testing.T) {
 	t.Parallel()
 	var b bodies
 	for _, size := range []int{0, 1, pieceSize - 1, pieceSize, pieceSize + 1, 3*pieceSize + 7} {
@@ -23,7 +23,7 @@ func TestBodiesArriveWhole(t *testing.T) {
 			}
 			cut := io.MultiReader(bytes.NewReader(want), iotest.ErrReader(io.ErrUnexpectedEOF))
 			if got, err := b.read(cut, length+1); length >= 0 && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("%d bytes that break off: got %d bytes, %v, want %v", size, len(got), err, io.ErrUnexpectedEOF)
+				t.Errorf("%d bytes, interrupted: got %d bytes, %v, want %v", size, len(got), err, io.ErrUnexpectedEOF)
 			}
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	"sync"
 )
 
-// maxLine is how long a message on standard input may be.
+// maxLine is the maximum length of a message on standard input.
 const maxLine = 64 << 20
 
-// Bridge serves a server that is reached over HTTP on a pair of streams, so that
-// programs that only start processes can use it. Every version of the protocol passes.
+// Bridge connects a pair of streams to a server that is reached over HTTP, for programs that
+// start MCP servers as processes. It supports every version of the protocol.
 type Bridge struct {
 	// Do sends a request to the server: POST, GET or DELETE to its address.
 	Do  func(*http.Request) (*http.Response, error)
@@ -25,14 +25,14 @@ type Bridge struct {
 	In  io.Reader
 	Out io.Writer
 
-	mu      sync.Mutex // guards Out and what follows
+	mu      sync.Mutex // guards Out and the fields below
 	session string
 	version string
 	cancels map[string]context.CancelFunc // running requests by ID
 	work    sync.WaitGroup
 }
 
-// envelope is what the bridge reads of a message.
+// envelope is the part of a message that the bridge reads.
 type envelope struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -64,10 +64,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 		}
 		body := bytes.Clone(line)
 		var e envelope
-		_ = json.Unmarshal(body, &e) // the server says what is wrong
+		_ = json.Unmarshal(body, &e) // the server reports errors
 		switch e.Method {
 		case "initialize":
-			b.forward(ctx, e, body) // what follows needs its session
+			b.forward(ctx, e, body) // later messages need its session
 			b.listen(ctx)
 		case "notifications/cancelled":
 			if !b.cancelRequest(e) {
@@ -90,8 +90,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return lines.Err()
 }
 
-// cancelRequest cuts the connection of a request, which is how the newest version of the
-// protocol cancels. Older ones send a message, and it reports false.
+// cancelRequest closes the connection of a request, which cancels it in the newest version of
+// the protocol. It reports false for older versions, which send a message.
 func (b *Bridge) cancelRequest(e envelope) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +131,7 @@ func (b *Bridge) request(ctx context.Context, method string, e envelope, body []
 	return req, nil
 }
 
-// forward sends a message and writes what comes back.
+// forward sends a message and writes the response.
 func (b *Bridge) forward(ctx context.Context, e envelope, body []byte) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -159,7 +159,7 @@ func (b *Bridge) exchange(ctx context.Context, e envelope, body []byte) error {
 	}
 	res, err := b.Do(req)
 	if err != nil {
-		return fmt.Errorf("the server cannot be reached: %w", err)
+		return fmt.Errorf("cannot reach the server: %w", err)
 	}
 	defer res.Body.Close()
 	if id := res.Header.Get("Mcp-Session-Id"); id != "" {
@@ -212,7 +212,7 @@ func (b *Bridge) write(message []byte) {
 	b.Out.Write(line.Bytes())
 }
 
-// listen writes what the server says unasked.
+// listen writes the messages that the server sends without a request.
 func (b *Bridge) listen(ctx context.Context) {
 	b.mu.Lock()
 	session := b.session

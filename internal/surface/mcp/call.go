@@ -19,26 +19,27 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
-// The SDK passes the headers of a request to its handlers, but the context of the
-// session. So what is known about a request travels in headers.
+// The SDK passes the headers of a request to its handlers, but the context of the session.
+// So the call and the query of a request are passed in headers.
 const (
 	headerCall  = "X-Cove-Internal-Call"
 	headerQuery = "X-Cove-Internal-Query"
 )
 
-// sendCall puts the call of a request and its query into its headers, in place of
-// whatever the client sent there.
+// sendCall puts the call and the query of a request into its headers. It replaces headers
+// that the client sent.
 func sendCall(r *http.Request) {
 	c := op.CallOf(r.Context())
-	b, err := json.Marshal(op.Call{ID: c.ID, Subject: c.Subject, Role: c.Role, KeyID: c.KeyID, Share: c.Share, Reader: c.Reader, Base: c.Base})
+	b, err := json.Marshal(op.Call{ID: c.ID, Subject: c.Subject, Role: c.Role, KeyID: c.KeyID,
+		Share: c.Share, Reader: c.Reader, Base: c.Base})
 	if err != nil {
-		b = nil // an anonymous call, which may do nothing where roles matter
+		b = nil // an anonymous call, which has no role
 	}
 	r.Header.Set(headerCall, string(b))
 	r.Header.Set(headerQuery, r.URL.RawQuery)
 }
 
-// receiveCall returns a context with the call and the trace of the request.
+// receiveCall returns a context with the call and the trace of a request.
 func receiveCall(ctx context.Context, extra *mcp.RequestExtra) (context.Context, *op.Call) {
 	call := &op.Call{}
 	if extra != nil && extra.Header != nil {
@@ -51,7 +52,7 @@ func receiveCall(ctx context.Context, extra *mcp.RequestExtra) (context.Context,
 	return op.WithCall(ctx, call), call
 }
 
-// filterOf returns which tools the caller has, and whether that is fixed.
+// filterOf returns the filter that selects the caller's tools, and whether it is fixed.
 func (h *Handler) filterOf(ctx context.Context, extra *mcp.RequestExtra, call *op.Call) (f filter, fixed bool) {
 	if h.Fixed != nil {
 		if query := h.Fixed(call); query != "" {
@@ -65,14 +66,14 @@ func (h *Handler) filterOf(ctx context.Context, extra *mcp.RequestExtra, call *o
 	return parseFilter(query), false
 }
 
-// middleware limits lists to what the caller wants and may see, and explains names
-// that do not exist.
+// middleware limits lists to what the caller selects and may see, and explains unknown tool
+// names.
 func (h *Handler) middleware(e *engine) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			switch method {
 			case "tools/list", "prompts/list", "resources/list", "resources/templates/list":
-				h.awaitMounts(ctx)
+				h.upstreams.Await(ctx)
 			}
 			switch method {
 			case "tools/call":
@@ -108,7 +109,7 @@ func (h *Handler) visible(e *engine, call *op.Call, f filter, all []*mcp.Tool) [
 		switch {
 		case own && f.lists(t) && (h.Visible == nil || h.Visible(call, t)):
 			kept = append(kept, d)
-		case !own && f.listsMounted(e.mountOf(d.Name), d.Name):
+		case !own && f.listsForwarded(h.upstreams.Owner(d.Name), d.Name):
 			kept = append(kept, d)
 		}
 	}
@@ -118,29 +119,29 @@ func (h *Handler) visible(e *engine, call *op.Call, f filter, all []*mcp.Tool) [
 // checkCall refuses tools that do not exist, or that the caller does not have.
 func (h *Handler) checkCall(ctx context.Context, e *engine, extra *mcp.RequestExtra, name string) error {
 	t, own := e.set.Get(name)
-	mount := e.mountOf(name)
-	if !own && mount == "" {
-		h.awaitMounts(ctx)
-		mount = e.mountOf(name)
+	server := h.upstreams.Owner(name)
+	if !own && server == "" {
+		h.upstreams.Await(ctx)
+		server = h.upstreams.Owner(name)
 	}
-	if !own && mount == "" {
+	if !own && server == "" {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown tool %q", name) + e.suggest(name)}
 	}
 	_, call := receiveCall(ctx, extra)
 	f, fixed := h.filterOf(ctx, extra, call)
-	if fixed && (own && !f.lists(t) || !own && !f.listsMounted(mount, name)) {
+	if fixed && (own && !f.lists(t) || !own && !f.listsForwarded(server, name)) {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("your key does not have the tool %q", name)}
 	}
 	return nil
 }
 
-// suggest says which tools a caller may have meant.
+// suggest names tools that a caller may have meant.
 func (e *engine) suggest(name string) string {
 	if near := spell.Nearest(name, e.names()); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	if similar := spell.Related(name, e.names()); len(similar) > 0 {
-		return "; similar ones are " + strings.Join(similar[:min(len(similar), 5)], ", ")
+		return "; similar names are " + strings.Join(similar[:min(len(similar), 5)], ", ")
 	}
 	return ""
 }
@@ -153,8 +154,8 @@ func (e *engine) names() []string {
 	return all
 }
 
-// handle makes a tool one of the SDK. All its failures are results: an agent can read
-// and correct them, while an error of the protocol ends most agents' turn.
+// handle returns the SDK's handler of a tool. All failures are results, which an agent can
+// read and correct. An error of the protocol would end the turn of most agents.
 func (h *Handler) handle(e *engine, t toolset.Tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, cancel := withOwner(ctx)
@@ -170,7 +171,7 @@ func (h *Handler) handle(e *engine, t toolset.Tool) mcp.ToolHandler {
 	}
 }
 
-// Call runs a tool for a caller, who is in the context.
+// Call runs a tool for the caller in the context.
 func (h *Handler) Call(ctx context.Context, t toolset.Tool, args json.RawMessage) (result toolset.Result, err error) {
 	ctx = toolset.WithStore(ctx, h.Store)
 	err = catch(func() error {
@@ -185,11 +186,11 @@ func (h *Handler) Call(ctx context.Context, t toolset.Tool, args json.RawMessage
 	return result, err
 }
 
-// progressPause is how often a client hears of a call that takes long.
+// progressPause is the interval of progress reports about a running call.
 const progressPause = 2 * time.Second
 
-// reportProgress tells a client that asked for it that its call is under way. The
-// function that it returns ends the reports.
+// reportProgress reports the progress of a call to a client that requested it. The returned
+// function ends the reports.
 func (h *Handler) reportProgress(ctx context.Context, req *mcp.CallToolRequest, call *op.Call) func() {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -197,29 +198,31 @@ func (h *Handler) reportProgress(ctx context.Context, req *mcp.CallToolRequest, 
 	}
 	began := time.Now()
 	send := func(done, total float64, message string) {
-		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: done, Total: total, Message: message})
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: token, Progress: done, Total: total, Message: message,
+		})
 	}
 	reports := make(chan func(), 16)
 	call.Progress = func(done, total float64, message string) {
 		select {
 		case reports <- func() { send(done, total, message) }:
-		default: // a slow client misses some
+		default: // a slow client misses reports
 		}
 	}
 	done := make(chan struct{})
 	h.work.Go(func() {
 		ticker := time.NewTicker(progressPause)
 		defer ticker.Stop()
-		own := false
+		reported := false
 		for {
 			select {
 			case <-done:
 				return
 			case report := <-reports:
-				own = true
+				reported = true
 				report()
 			case <-ticker.C:
-				if !own {
+				if !reported {
 					seconds := time.Since(began).Seconds()
 					send(seconds, 0, fmt.Sprintf("%s has been running for %.0f s", req.Params.Name, seconds))
 				}
@@ -229,7 +232,7 @@ func (h *Handler) reportProgress(ctx context.Context, req *mcp.CallToolRequest, 
 	return func() { close(done) }
 }
 
-// panicError is a panic, with the stack where it happened.
+// panicError is a panic with its stack.
 type panicError struct {
 	value any
 	stack []byte
@@ -237,7 +240,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// catch turns a panic of f into an error: it must not end the server.
+// catch returns a panic of f as an error, because it must not end the server.
 func catch(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -247,8 +250,8 @@ func catch(f func() error) (err error) {
 	return f()
 }
 
-// renderError makes an error a result. An error that is not for callers is logged,
-// and the result refers to the log.
+// renderError returns an error as a result. An internal error is logged, and the result refers
+// to the log.
 func (h *Handler) renderError(e *engine, o op.Op, call *op.Call, err error) *mcp.CallToolResult {
 	if e2, ok := op.AsError(err); ok && e2.Code != op.Internal {
 		text := e2.Msg

@@ -8,9 +8,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answer calls one of the program's own tools for a request without a session, and reports
-// whether the request was for one. The SDK opens and closes a session for each such request,
-// which takes longer than most tools do.
+// answer calls one of the program's own tools for a request without a session. It reports false
+// for other requests. The SDK would open and close a session for each such request, which
+// takes longer than most tools.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, e *engine, m message) bool {
 	var p struct {
 		Name      string
@@ -36,7 +36,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, e *engine, m me
 		if err == nil {
 			reply["result"], err = json.Marshal(result)
 		}
-		if err != nil { // a tool answers with a result, whatever happens
+		if err != nil { // unexpected: tools return failures as results
 			reply["error"], _ = json.Marshal(&jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()})
 		}
 	}

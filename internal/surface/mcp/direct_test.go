@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// TestBareCallerCannotBeForged: a call without a session comes from who sent the request, too.
+// TestBareCallerCannotBeForged: the caller of a bare request is the sender of the request.
 func TestBareCallerCannotBeForged(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{})
@@ -31,15 +31,15 @@ func TestBareCallerCannotBeForged(t *testing.T) {
 	}
 }
 
-// TestBareCallEndsWithItsRequest: a caller that leaves, or a server that is closed, ends the tool.
+// TestBareCallEndsWithItsRequest: the tool ends if the caller disconnects or the server is closed.
 func TestBareCallEndsWithItsRequest(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{"the caller leaves", "the server is closed"} {
+	for _, end := range []string{"the caller disconnects", "the server is closed"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			begun, ended := make(chan struct{}), make(chan struct{})
 			wait := op.New(op.Spec{Name: "wait", Route: "POST /v1/wait", Tag: "toy",
-				Doc: "Wait. Until it is told to stop."}, func(ctx context.Context, _ toyIn) (string, error) {
+				Doc: "Wait. Until it is canceled."}, func(ctx context.Context, _ toyIn) (string, error) {
 				close(begun)
 				<-ctx.Done()
 				close(ended)
@@ -49,27 +49,27 @@ func TestBareCallEndsWithItsRequest(t *testing.T) {
 			t.Cleanup(func() { h.Close() })
 			s := httptest.NewServer(h)
 			t.Cleanup(s.Close)
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
+			ctx, disconnect := context.WithCancel(t.Context())
+			defer disconnect()
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(`{"method":"tools/call","params":{"name":"wait"}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			gone := make(chan struct{})
+			done := make(chan struct{})
 			go func() {
-				defer close(gone)
+				defer close(done)
 				if res, err := s.Client().Do(r); err == nil {
 					res.Body.Close()
 				}
 			}()
 			<-begun
-			if end == "the caller leaves" {
-				leave()
+			if end == "the caller disconnects" {
+				disconnect()
 			} else {
 				h.Close()
 			}
 			<-ended
-			<-gone
+			<-done
 		})
 	}
 }

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// maxEvents is how many bytes of events are kept so that clients can resume,
-	// maxOwnEvents how many of one session.
+	// maxEvents bounds the bytes of events that are kept so that clients can resume,
+	// maxOwnEvents those of one session.
 	maxEvents    = 16 << 20
 	maxOwnEvents = 2 << 20
 )
 
-// events keeps what sessions have sent, each on its own: a busy session drops its own oldest
-// events. If all together are too many, the session with the most loses its events.
+// events keeps the events that sessions have sent. A busy session drops its own oldest
+// events. If all sessions together exceed the limit, the session with the most bytes loses
+// its events.
 type events struct {
 	mu   sync.Mutex
 	byID map[string]*kept
@@ -26,7 +27,7 @@ type events struct {
 // kept are the events of one session.
 type kept struct {
 	*mcp.MemoryEventStore
-	size int // at most what is kept
+	size int // upper bound of the bytes that are kept
 }
 
 func newEvents() *events { return &events{byID: map[string]*kept{}} }
@@ -81,7 +82,7 @@ func (s *events) After(ctx context.Context, session, stream string, index int) i
 	k := s.byID[session]
 	s.mu.Unlock()
 	if k == nil {
-		k = &kept{MemoryEventStore: mcp.NewMemoryEventStore(nil)} // it knows no such stream
+		k = &kept{MemoryEventStore: mcp.NewMemoryEventStore(nil)} // an empty store, which reports an unknown stream
 	}
 	return k.After(ctx, session, stream, index)
 }

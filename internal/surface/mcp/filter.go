@@ -9,11 +9,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-// filter is which tools a client wants to see.
+// filter selects the tools that a client sees.
 type filter struct {
 	all     bool
 	older   bool
-	names   []string // may hold * and ?
+	names   []string // patterns with * and ?
 	servers []string
 }
 
@@ -69,8 +69,8 @@ func (f filter) lists(t toolset.Tool) bool {
 	return f.all || f.servers != nil || t.Core
 }
 
-// listsMounted reports whether a tool of another server is in the list.
-func (f filter) listsMounted(server, name string) bool {
+// listsForwarded reports whether a tool of another server is in the list.
+func (f filter) listsForwarded(server, name string) bool {
 	if f.servers != nil && !slices.Contains(f.servers, server) {
 		return false
 	}

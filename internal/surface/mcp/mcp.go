@@ -1,11 +1,7 @@
-// Package mcp connects tools and the Model Context Protocol, in both directions.
-// Handler serves a program's tools, resources and prompts over streamable HTTP, and
-// those of other servers that are mounted into it. Sessions calls the tools of other
-// servers.
-//
-// The package owns all that is particular to the protocol: its versions and sessions,
-// resumption, cancellation and progress. What a tool is, and how its result reads, is
-// up to package toolset.
+// Package mcp serves the tools, resources and prompts of a program over the Model Context
+// Protocol. It owns what is specific to the protocol: versions, sessions, resumption,
+// cancellation and progress. Package toolset defines tools and their results; package
+// upstream connects to other servers.
 package mcp
 
 import (
@@ -22,15 +18,15 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/api/toolset"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 )
 
 const (
-	// maxBody is the default limit for a request to a server, and for a tool result
-	// from one.
+	// maxBody is the default limit of a request.
 	maxBody = 64 << 20
-	// closeWait bounds the end of all sessions.
+	// closeWait bounds the time that Close takes.
 	closeWait = 5 * time.Second
-	// maxSessions is how many sessions may be open, maxOwnSessions how many of one owner.
+	// maxSessions and maxOwnSessions are default limits: of all sessions, and of one owner's.
 	maxSessions    = 1000
 	maxOwnSessions = 100
 )
@@ -41,45 +37,45 @@ type Config struct {
 	Version      string
 	Instructions string // for the agent: which tool to use for what
 
-	// Tools returns the tools to serve. It is called at the first request, since the
-	// table of a program contains this handler, too.
+	// Tools returns the tools to serve. It is called at the first request, because the
+	// program's table of operations contains this handler.
 	Tools func() []toolset.Tool
-	// Ops is Tools for a program whose tools are its operations as they are.
-	// Operations without a Call, or with NoTool, are left out.
+	// Ops replaces Tools in a program that serves its operations as tools. Operations
+	// without a Call, or with NoTool, are omitted.
 	Ops func() []op.Op
 
-	// Visible reports whether a caller sees a tool; nil: all do.
+	// Visible reports whether a caller sees a tool; nil: all callers see all tools.
 	Visible func(*op.Call, toolset.Tool) bool
-	// Fixed returns which tools a caller has, in the form of the query of a request
+	// Fixed returns the tools of a caller in the form of a request's query
 	// ("tools=a,b"); empty: the caller decides.
 	Fixed func(*op.Call) string
 
-	// Around wraps every call: it can refuse, record or trace it. It must return
-	// the error of run, or one of its own. size is the length of the arguments in
-	// bytes. By default, run is called directly.
+	// Around wraps every call. It can refuse, record or trace the call, and returns the
+	// error of run or another one. size is the length of the arguments in bytes. By
+	// default, run is called directly.
 	Around func(ctx context.Context, o op.Op, size int, run func(context.Context) error) error
 
-	// Store stores results that are too long for a model; nil: they are cut.
+	// Store stores results that are too long for a model; nil: they are truncated.
 	Store toolset.Store
 	// Files are offered as resources; nil: none.
 	Files toolset.Files
 	// Skills are offered as prompts and resources; nil: none.
 	Skills toolset.Skills
-	// Resources are offered beside them; nil: none.
+	// Resources are additional resources; nil: none.
 	Resources toolset.Resources
-	// Guide is a text about the program for agents, offered as the resource llms.txt.
+	// Guide describes the program to agents. It is offered as the resource llms.txt.
 	Guide func(context.Context) (string, error)
 
 	Log     *slog.Logger
-	Idle    time.Duration // how long an unused session is kept; default 30 minutes
+	Idle    time.Duration // an unused session is closed after that time; default 30 minutes
 	MaxBody int64         // default 64 MiB
-	// MaxSessions is how many sessions may be open, default 1000; MaxOwnSessions how many of
-	// one subject, default 100. Callers without a subject have only the first limit.
+	// MaxSessions limits all open sessions, default 1000; MaxOwnSessions those of one subject,
+	// default 100. Only the first limit applies to callers without a subject.
 	MaxSessions, MaxOwnSessions int
 }
 
-// Handler serves tools. It builds the protocol's machinery at the first request: a
-// program that serves no tools should not pay for it.
+// Handler serves tools. It builds its engine at the first request, so that a program without
+// MCP clients does not pay for it.
 type Handler struct {
 	Config
 	build func() *engine
@@ -87,11 +83,9 @@ type Handler struct {
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 
-	bodies bodies
-	seats  *seats
-	mu     sync.Mutex
-	engine *engine // nil before the first request
-	mounts map[string]*mount
+	bodies    bodies
+	seats     *seats
+	upstreams *upstream.Servers
 }
 
 // New returns the handler; it starts nothing.
@@ -111,15 +105,16 @@ func New(c Config) *Handler {
 	if c.Tools == nil {
 		c.Tools = func() []toolset.Tool { return FromOps(c.Ops()) }
 	}
-	h := &Handler{Config: c, mounts: map[string]*mount{}, seats: newSeats(cmp.Or(c.MaxSessions, maxSessions),
-		cmp.Or(c.MaxOwnSessions, maxOwnSessions))}
+	h := &Handler{Config: c, seats: newSeats(cmp.Or(c.MaxSessions, maxSessions), cmp.Or(c.MaxOwnSessions, maxOwnSessions))}
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.build = sync.OnceValue(h.newEngine)
+	h.upstreams = upstream.New(upstream.Config{Name: c.Name, Version: c.Version, Log: c.Log, Store: c.Store,
+		Reserved: h.isOwnTool, Wrap: h.wrapForwarded})
 	return h
 }
 
-// FromOps makes tools of operations as they are. Operations without a Call, or with
-// NoTool, are left out.
+// FromOps returns operations as tools. Operations without a Call, or with NoTool, are
+// omitted.
 func FromOps(ops []op.Op) []toolset.Tool {
 	var all []toolset.Tool
 	for _, o := range ops {
@@ -132,51 +127,40 @@ func FromOps(ops []op.Op) []toolset.Tool {
 	return all
 }
 
-// Close ends all sessions, and with them the calls that they started. It is idempotent.
+// Close ends all sessions, their calls and the connections to other servers. It is
+// idempotent.
 func (h *Handler) Close() error {
 	h.stop()
-	h.mu.Lock()
-	var mounts []*mount
-	for _, m := range h.mounts {
-		if m.e != nil {
-			mounts = append(mounts, m)
-		}
-	}
-	h.mounts = map[string]*mount{}
-	h.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, m := range mounts {
-			m.close()
-		}
+		h.upstreams.Close()
 		h.work.Wait()
 	}()
 	select {
 	case <-done:
-	case <-time.After(closeWait): // another server, or a client, may never answer
-		h.Log.Warn("an MCP connection did not end in time")
+	case <-time.After(closeWait): // a server or a client may never answer
+		h.Log.Warn("MCP connection did not end in time")
 	}
 	return nil
 }
 
-// engine is what the first request builds.
+// engine is the state that the first request builds.
 type engine struct {
 	h        *Handler
 	set      *toolset.Set
 	routes   *strings.Replacer // routes to names of tools
 	server   *mcp.Server
 	sessions http.Handler // for clients that open a session
-	streams  http.Handler // for requests that are complete in themselves, answered as a stream
+	streams  http.Handler // for requests without a session, answered as a stream
 	single   http.Handler // the same, answered with JSON
 
 	mu      sync.Mutex
 	watched map[string]*watched // resources that clients subscribed to, by URI
-	mounted map[string]string   // tools of other servers, each with its server
 }
 
 func (h *Handler) newEngine() *engine {
-	e := &engine{h: h, set: toolset.NewSet(h.Tools()), watched: map[string]*watched{}, mounted: map[string]string{}}
+	e := &engine{h: h, set: toolset.NewSet(h.Tools()), watched: map[string]*watched{}}
 	e.routes = routeNames(e.set)
 	e.server = mcp.NewServer(&mcp.Implementation{Name: h.Name, Version: h.Version}, h.serverOptions(e))
 	for _, t := range e.set.Tools {
@@ -189,28 +173,23 @@ func (h *Handler) newEngine() *engine {
 		SessionTimeout:               h.Idle,
 		MaxRequestBodyBytes:          h.MaxBody,
 		PropagateRequestCancellation: true,
-		// The authentication in front checks hosts and origins for all routes.
+		// Authentication checks hosts and origins of all routes.
 		DisableLocalhostProtection: true,
 	}
 	stateful, stateless := options, options
 	stateful.EventStore = newEvents()
 	stateless.Stateless = true
-	lone := stateless
-	lone.JSONResponse = true
+	single := stateless
+	single.JSONResponse = true
 	e.sessions = bindSessions(mcp.NewStreamableHTTPHandler(get, &stateful))
 	e.streams = mcp.NewStreamableHTTPHandler(get, &stateless)
-	e.single = mcp.NewStreamableHTTPHandler(get, &lone)
+	e.single = mcp.NewStreamableHTTPHandler(get, &single)
 	context.AfterFunc(h.life, func() {
 		for s := range e.server.Sessions() {
 			go s.Close()
 		}
 	})
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.engine = e
-	for _, m := range h.mounts {
-		m.begin(e)
-	}
+	h.upstreams.Begin(e.server)
 	return e
 }
 
@@ -220,7 +199,7 @@ func (h *Handler) serverOptions(e *engine) *mcp.ServerOptions {
 		PageSize:           1000,
 		SubscribeHandler:   func(ctx context.Context, r *mcp.SubscribeRequest) error { return h.subscribe(ctx, e, r) },
 		UnsubscribeHandler: func(ctx context.Context, r *mcp.UnsubscribeRequest) error { return h.unsubscribe(e, r) },
-		CompletionHandler:  h.complete,
+		CompletionHandler:  h.upstreams.Complete,
 		Capabilities: &mcp.ServerCapabilities{
 			Logging:   &mcp.LoggingCapabilities{},
 			Tools:     &mcp.ToolCapabilities{ListChanged: true},
@@ -243,7 +222,7 @@ func (h *Handler) List(query string) []*mcp.Tool {
 	return all
 }
 
-// describe makes a tool one of the protocol.
+// describe returns a tool as the protocol describes it.
 func describe(t toolset.Tool) *mcp.Tool {
 	d := &mcp.Tool{
 		Name: t.Name, Title: t.Title, Description: t.Doc, InputSchema: t.Input(),

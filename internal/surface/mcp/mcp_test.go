@@ -37,6 +37,11 @@ type longOut struct {
 
 func (o longOut) ToolText() string { return fmt.Sprintf("there are %d", o.N) }
 
+// forwarded is an output that is a result of the protocol.
+type forwarded struct{ *mcp.CallToolResult }
+
+func (f forwarded) ToolResult() any { return f.CallToolResult }
+
 // toys are operations with every kind of output and error.
 func toys() []op.Op {
 	spec := func(name string) op.Spec {
@@ -53,9 +58,9 @@ func toys() []op.Op {
 		}),
 		op.New(spec("list"), func(context.Context, toyIn) ([]string, error) { return nil, nil }),
 		op.New(spec("text"), func(context.Context, toyIn) (string, error) { return "a line", nil }),
-		op.New(spec("texter"), func(context.Context, toyIn) (longOut, error) { return longOut{3}, nil }),
+		op.New(spec("tooltext"), func(context.Context, toyIn) (longOut, error) { return longOut{3}, nil }),
 		op.New(spec("passed"), func(context.Context, toyIn) (any, error) {
-			return passed{&mcp.CallToolResult{IsError: true,
+			return forwarded{&mcp.CallToolResult{IsError: true,
 				Content: []mcp.Content{&mcp.TextContent{Text: "from afar"}}, Meta: mcp.Meta{"k": "v"}}}, nil
 		}),
 		op.New(spec("blob"), func(_ context.Context, in toyIn) (*op.Blob, error) {
@@ -76,7 +81,7 @@ func toys() []op.Op {
 			switch in.Mode {
 			case "panic":
 				panic("oh")
-			case "ours":
+			case "internal error":
 				return toyOut{}, errors.New("secret cause")
 			case "internal":
 				return toyOut{}, op.Errorf(op.Internal, "secret cause")
@@ -94,7 +99,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// serve makes a server of the toys, which knows its callers as a program's does.
+// serve serves the toys to a fixed, authenticated caller.
 func serve(t *testing.T, c Config) *httptest.Server {
 	t.Helper()
 	c.Name, c.Version, c.Ops = "toys", "1", toys
@@ -140,7 +145,7 @@ func (w with) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// call calls a tool and returns its result, without what the SDK adds to it.
+// call calls a tool and returns its result, without the fields that the SDK adds.
 func call(t *testing.T, c *mcp.ClientSession, tool string, args map[string]any) string {
 	t.Helper()
 	if args == nil {
@@ -160,7 +165,7 @@ func call(t *testing.T, c *mcp.ClientSession, tool string, args map[string]any) 
 	return strings.Replace(string(b), `,"resultType":"complete"`, "", 1)
 }
 
-// versions are those of the protocol that clients speak today.
+// versions are the supported versions of the protocol.
 var versions = []string{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"}
 
 func TestResults(t *testing.T) {
@@ -176,7 +181,7 @@ func TestResults(t *testing.T) {
 					`twice]"}],"structuredContent":{"text":"\u003chello\u003e"}}`},
 				{"list", "", `{"content":[{"type":"text","text":"[]"}],"structuredContent":{"result":[]}}`},
 				{"text", "", `{"content":[{"type":"text","text":"a line"}]}`},
-				{"texter", "", `{"content":[{"type":"text","text":"there are 3"}],"structuredContent":{"n":3}}`},
+				{"tooltext", "", `{"content":[{"type":"text","text":"there are 3"}],"structuredContent":{"n":3}}`},
 				{"passed", "", `{"_meta":{"k":"v"},"content":[{"type":"text","text":"from afar"}],"isError":true}`},
 				{"blob", "", `{"content":[{"type":"text","text":""}]}`},
 				{"blob", "text/plain; charset=utf-8", `{"content":[{"type":"text","text":"bytes"}]}`},
@@ -185,7 +190,7 @@ func TestResults(t *testing.T) {
 				{"fail", "", `{"content":[{"type":"text","text":"there is none; make one"}],"isError":true}`},
 				{"fail", "data", `{"content":[{"type":"text","text":"it is taken\ntake ` +
 					`another"}],"structuredContent":{"text":"theirs"},"isError":true}`},
-				{"fail", "ours", `{"content":[{"type":"text","text":"` + op.InternalMessage("id-1") + `"}],"isError":true}`},
+				{"fail", "internal error", `{"content":[{"type":"text","text":"` + op.InternalMessage("id-1") + `"}],"isError":true}`},
 				{"fail", "internal", `{"content":[{"type":"text","text":"` + op.InternalMessage("id-1") + `"}],"isError":true}`},
 				{"who", "", `{"content":[{"type":"text","text":"mcp id-1 anna user k \u0026{s  80 false} https://h/p/x"}]}`},
 			} {
@@ -201,8 +206,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestCallerCannotBeForged: the header that carries the caller inside comes from
-// this server alone.
+// TestCallerCannotBeForged: the internal header that carries the caller is not accepted from
+// clients.
 func TestCallerCannotBeForged(t *testing.T) {
 	t.Parallel()
 	c := connect(t, serve(t, Config{}), http.Header{headerCall: {`{"Subject":"root","Role":"admin"}`}})
@@ -220,7 +225,7 @@ func TestTools(t *testing.T) {
 	for _, x := range listed {
 		names = append(names, x.Name)
 	}
-	if got, want := strings.Join(names, " "), "object list text texter passed blob who fail"; got != want {
+	if got, want := strings.Join(names, " "), "object list text tooltext passed blob who fail"; got != want {
 		t.Errorf("got tools %s, want %s", got, want)
 	}
 	b, err := json.Marshal(listed[0])
@@ -265,8 +270,8 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestAround: the hook sees every call, also one with wrong arguments or a panic,
-// and its word is final.
+// TestAround: the hook sees every call, including those with invalid arguments or a panic, and
+// its error is final.
 func TestAround(t *testing.T) {
 	t.Parallel()
 	var seen []string
@@ -335,7 +340,7 @@ func FuzzInspect(f *testing.F) {
 	})
 }
 
-// TestBareRequests: scripts post a method and its parameters, and read JSON.
+// TestBareRequests: scripts send a method and its parameters, and read JSON.
 func TestBareRequests(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{MaxBody: 1 << 10})
@@ -364,7 +369,7 @@ func TestBareRequests(t *testing.T) {
 			{`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"text","arguments":[]}}`, 200, `"isError":true`},
 			{`{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{"name":"text"}}`, 400, ``},
 			{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"text"}}`, 400, `missing id`},
-			{`{"method":"tools/list"}`, 200, `"name":"texter"`},
+			{`{"method":"tools/list"}`, 200, `"name":"tooltext"`},
 			{`{"method":"tools/call","params":{"name":"nothing"}}`, 200, `unknown tool`},
 			{`{"method":"x/y"}`, 400, ``},
 			{`{"method":"` + strings.Repeat("x", 1<<10) + `"}`, 413, `too large`},

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// keepAlivePause is how long an event stream may be silent. Proxies and clients close
-// connections that are silent for longer, often after a minute.
+// keepAlivePause is the longest silence of an event stream. Proxies and clients close silent
+// connections, often after a minute.
 const keepAlivePause = 15 * time.Second
 
-// stream is a reply that sends comments while it is silent.
+// stream is a response that sends comments while it is silent.
 type stream struct {
 	http.ResponseWriter
 	mu    sync.Mutex
@@ -45,7 +45,8 @@ func (s *stream) WriteHeader(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ResponseWriter.WriteHeader(status)
-	if status == http.StatusOK && strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream") && s.timer == nil && !s.ended {
+	events := strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream")
+	if status == http.StatusOK && events && s.timer == nil && !s.ended {
 		s.timer = time.AfterFunc(keepAlivePause, s.beat)
 	}
 }
@@ -56,8 +57,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// beat sends a comment, which clients ignore. Events are written as a whole, so it
-// never comes amidst one.
+// beat sends a comment, which clients ignore. Each event is one write, so a comment never
+// interrupts one.
 func (s *stream) beat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *stream) Flush() {
 
 func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// recorded is a reply that is changed before it is sent.
+// recorded is a response that is modified before it is sent.
 type recorded struct {
 	header http.Header
 	status int
@@ -129,8 +130,8 @@ func serveJSON(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	rec.send(w, body)
 }
 
-// repeatContent answers a bare request. Its readers look for content, text and error at
-// the top level.
+// repeatContent answers a bare request. Scripts that send one expect content, text and error
+// at the top level.
 func repeatContent(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	rec := record(w, r, h)
 	body := rec.body.Bytes()
@@ -144,7 +145,7 @@ func repeatContent(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	rec.send(w, body)
 }
 
-// addContent repeats the content of a result, and its first text, beside the result.
+// addContent adds the content of a result, and its first text, to the top level of a reply.
 func addContent(reply map[string]json.RawMessage) {
 	var result struct{ Content json.RawMessage }
 	if json.Unmarshal(reply["result"], &result) != nil || result.Content == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestSilentStreamsStayOpen: comments come while a stream is silent, and none after its end.
+// TestSilentStreamsStayOpen: a silent stream sends comments until it ends.
 func TestSilentStreamsStayOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestSilentStreamsStayOpen(t *testing.T) {
 	})
 }
 
-// TestBatchesAreBounded: a request holds at most 50 messages.
+// TestBatchesAreBounded: a request contains at most 50 messages.
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{})
@@ -49,7 +49,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		}
 		b, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if refused := strings.Contains(string(b), "a batch may hold at most 50 messages") &&
+		if refused := strings.Contains(string(b), "a batch may contain at most 50 messages") &&
 			res.StatusCode == http.StatusBadRequest; err != nil || refused != c.refused {
 			t.Errorf("%d messages: got status %d, %s, error %v, want refused %v", c.messages, res.StatusCode, b, err, c.refused)
 		}

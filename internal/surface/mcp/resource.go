@@ -17,13 +17,13 @@ const (
 	guideURI = "sandbox://llms.txt"
 	// skillScheme is the scheme of the resources that are skills.
 	skillScheme = "skill"
-	// maxResource bounds a resource: an event with it must stay below 1 MiB.
+	// maxResource bounds a resource, because its event must be smaller than 1 MiB.
 	maxResource = 512 << 10
 	// maxSubscriptions bounds the resources that are watched.
 	maxSubscriptions = 256
 )
 
-// addResources offers what can be read without a tool.
+// addResources adds the guide, files, skills and other resources to the server.
 func (h *Handler) addResources(e *engine) {
 	if h.Resources != nil {
 		h.addOffers(e)
@@ -42,7 +42,7 @@ func (h *Handler) addResources(e *engine) {
 	}
 	if h.Files != nil {
 		e.server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "file:///{+path}", Name: "file", Title: "A file of the sandbox",
-			Description: "Reads a file by its absolute path. Larger files: use the tool file_read."}, h.readFile)
+			Description: "Reads a file by its absolute path. For large files, use the tool file_read."}, h.readFile)
 	}
 	if h.Skills != nil {
 		e.server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "skill://{name}", Name: "skill", Title: "A skill",
@@ -50,7 +50,7 @@ func (h *Handler) addResources(e *engine) {
 	}
 }
 
-// addOffers offers what else the program has to read.
+// addOffers adds the program's other resources.
 func (h *Handler) addOffers(e *engine) {
 	for _, r := range h.Resources.Offers() {
 		if strings.Contains(r.URI, "{") {
@@ -83,7 +83,7 @@ func textResource(uri, media, text string) *mcp.ReadResourceResult {
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: media, Text: text}}}
 }
 
-// resourceError makes an error one of the protocol.
+// resourceError returns an error as an error of the protocol.
 func resourceError(uri string, err error) error {
 	e, ok := op.AsError(err)
 	switch {
@@ -127,7 +127,7 @@ func (h *Handler) readSkill(ctx context.Context, r *mcp.ReadResourceRequest) (*m
 	return textResource(r.Params.URI, "text/markdown", text), nil
 }
 
-// listResources adds what changes all the time to the list: files, skills and the like.
+// listResources adds resources that change often to the list: files, skills and others.
 func (h *Handler) listResources(ctx context.Context, next mcp.MethodHandler, req mcp.Request) (mcp.Result, error) {
 	result, err := next(ctx, "resources/list", req)
 	list, ok := result.(*mcp.ListResourcesResult)
@@ -167,7 +167,7 @@ func (h *Handler) listResources(ctx context.Context, next mcp.MethodHandler, req
 	return list, nil
 }
 
-// listPrompts adds the skills to the list.
+// listPrompts adds the skills to the list of prompts.
 func (h *Handler) listPrompts(ctx context.Context, next mcp.MethodHandler, req mcp.Request) (mcp.Result, error) {
 	result, err := next(ctx, "prompts/list", req)
 	list, ok := result.(*mcp.ListPromptsResult)
@@ -202,16 +202,16 @@ func (h *Handler) getPrompt(ctx context.Context, req mcp.Request) *mcp.GetPrompt
 // watched is a resource that clients subscribed to.
 type watched struct {
 	stop     context.CancelFunc
-	ready    chan struct{} // closed when changes are noticed, or err is set
+	ready    chan struct{} // closed when changes are detected, or err is set
 	err      error
 	sessions map[*mcp.ServerSession]bool
 }
 
-// subscribe watches the file that a resource is, for as long as a session wants it. When it
-// returns, no change is missed any more.
+// subscribe watches the file of a resource until the session ends or unsubscribes. After
+// subscribe has returned, no change is missed.
 func (h *Handler) subscribe(ctx context.Context, e *engine, r *mcp.SubscribeRequest) error {
 	uri := r.Params.URI
-	if e.forwardSubscribe(ctx, uri, true) {
+	if h.upstreams.Subscribe(ctx, uri) {
 		return nil
 	}
 	path, ok := filePath(uri)
@@ -234,15 +234,15 @@ func (h *Handler) subscribe(ctx context.Context, e *engine, r *mcp.SubscribeRequ
 	return nil
 }
 
-// watch returns the watch of a resource, with the session among those that want it. It is
-// begun if nobody has asked for it before.
+// watch returns the watch of a resource and adds the session to it. It starts the watch for
+// the first session.
 func (h *Handler) watch(e *engine, uri, path string, s *mcp.ServerSession) (*watched, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := e.watched[uri]
 	if w == nil {
 		if len(e.watched) >= maxSubscriptions {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "too many subscriptions; unsubscribe from some"}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "subscription limit reached; unsubscribe from a resource"}
 		}
 		ctx, stop := context.WithCancel(h.life)
 		w = &watched{stop: stop, ready: make(chan struct{}), sessions: map[*mcp.ServerSession]bool{}}
@@ -272,7 +272,7 @@ func (h *Handler) watch(e *engine, uri, path string, s *mcp.ServerSession) (*wat
 }
 
 func (h *Handler) unsubscribe(e *engine, r *mcp.UnsubscribeRequest) error {
-	if !e.forwardSubscribe(context.Background(), r.Params.URI, false) {
+	if !h.upstreams.Unsubscribe(r.Params.URI) {
 		e.release(r.Params.URI, r.Session)
 	}
 	return nil

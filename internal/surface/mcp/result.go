@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-// toResult makes a result one of the protocol: the text first, then images and links to
-// files.
+// toResult returns a result of the protocol: first the text, then images and links to files.
 func toResult(r toolset.Result) *mcp.CallToolResult {
 	if raw, ok := r.Raw.(*mcp.CallToolResult); ok {
 		return raw
@@ -31,7 +30,7 @@ func toResult(r toolset.Result) *mcp.CallToolResult {
 	return out
 }
 
-// routeNames replaces routes in a text by the names of tools: agents know no routes.
+// routeNames replaces routes in a text with names of tools, because agents do not know routes.
 func routeNames(set *toolset.Set) *strings.Replacer {
 	var pairs []string
 	for _, t := range set.Tools {

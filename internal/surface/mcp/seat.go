@@ -10,37 +10,37 @@ import (
 )
 
 const (
-	// unusedAfter is how long a session must have been unused before another one may
-	// replace it. Its client opens a new one, as the protocol has it.
+	// unusedAfter is the time after which another session may replace an unused one. Its
+	// client opens a new session, as the protocol requires.
 	unusedAfter = time.Minute
-	// retrySession is when to retry if all sessions are in use.
+	// retrySession is the Retry-After of a refused session.
 	retrySession = 10 * time.Second
 )
 
-// seats counts the open sessions of each owner. Whoever opens one too many loses the session that
-// was unused for longest; if all are in use, no further one is opened.
+// seats counts the open sessions of each owner. A session above the limit replaces the owner's
+// least recently used one. If all are in use, it is refused.
 type seats struct {
 	total, owned int // limits
 
 	mu      sync.Mutex
 	byID    map[string]*seat
-	opening map[string]int // by owner: sessions without an ID yet
-	sum     int            // of them
+	opening map[string]int // by owner: sessions that have no ID yet
+	sum     int            // of opening
 }
 
 // seat is an open session.
 type seat struct {
 	owner string
 	used  time.Time
-	busy  int // requests under way
+	busy  int // requests in flight
 }
 
 func newSeats(total, owned int) *seats {
 	return &seats{total: total, owned: owned, byID: map[string]*seat{}, opening: map[string]int{}}
 }
 
-// open reserves a seat for a session. live lists the sessions there are, end ends one of them.
-// taken must be called with the ID of the new session, or empty if it was not opened.
+// open reserves a seat for a session. live lists the open sessions, end ends one of them.
+// taken must be called with the ID of the new session, or with "" if it was not opened.
 func (s *seats) open(owner string, live func() map[string]bool, end func(id string)) (taken func(id string), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *seats) open(owner string, live func() map[string]bool, end func(id stri
 	return func(id string) { s.take(owner, id) }, nil
 }
 
-// take puts a session that was opened into its seat.
+// take replaces a reservation with the session that was opened.
 func (s *seats) take(owner, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *seats) take(owner, id string) {
 	}
 }
 
-// full says why there is no seat for an owner; empty: there is one. The lock is held.
+// full returns why an owner cannot open a session; empty: it can. mu is held.
 func (s *seats) full(owner string) string {
 	if len(s.byID)+s.sum >= s.total {
 		return fmt.Sprintf("session limit of this server reached (%d); retry later, or close a session", s.total)
@@ -98,17 +98,20 @@ func (s *seats) full(owner string) string {
 	return ""
 }
 
-// unused returns the session of an owner that was unused for longest. The lock is held.
+// unused returns the least recently used session of an owner. mu is held.
 func (s *seats) unused(owner string) (id string) {
 	for other, seat := range s.byID {
-		if seat.owner == owner && seat.busy == 0 && time.Since(seat.used) >= unusedAfter && (id == "" || seat.used.Before(s.byID[id].used)) {
+		if seat.owner != owner || seat.busy > 0 || time.Since(seat.used) < unusedAfter {
+			continue
+		}
+		if id == "" || seat.used.Before(s.byID[id].used) {
 			id = other
 		}
 	}
 	return id
 }
 
-// use notes a request to a session; done ends it.
+// use registers a request to a session; done ends it.
 func (s *seats) use(id string) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +155,7 @@ func (e *engine) live() map[string]bool {
 	return ids
 }
 
-// end closes a session, in the background: its calls may take a while to end.
+// end closes a session in the background, because its calls may end slowly.
 func (e *engine) end(id string) {
 	for s := range e.server.Sessions() {
 		if s.ID() == id {

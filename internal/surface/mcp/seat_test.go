@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// crowd is a server with limits, whose callers say who they are.
+// crowd is a server with limits. Callers name their subject in a header.
 type crowd struct {
 	t *testing.T
 	h *Handler
@@ -73,8 +73,8 @@ func (c *crowd) ping(who, id string) int {
 	return status
 }
 
-// TestSessionsOfATenantAreLimited: who has too many open sessions gets no more, others do; one that
-// is closed, or was unused for a while, makes room.
+// TestSessionsOfATenantAreLimited: a tenant at its limit cannot open a session, other tenants can.
+// A closed or unused session makes room.
 func TestSessionsOfATenantAreLimited(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 5, 3)
@@ -100,14 +100,14 @@ func TestSessionsOfATenantAreLimited(t *testing.T) {
 		t.Errorf("got %d, want the session closed", status)
 	}
 	ids = append(ids[1:], want("after one was closed", "anna", 200))
-	// The one that was unused for longest goes, also if it is not the oldest.
+	// The least recently used session is closed, even if it is not the oldest.
 	c.h.seats.mu.Lock()
 	for i, ago := range []time.Duration{2 * unusedAfter, 3 * unusedAfter, 0} {
 		c.h.seats.byID[ids[i]].used = time.Now().Add(-ago)
 	}
 	c.h.seats.mu.Unlock()
 	want("instead of an unused one", "anna", 200)
-	testenv.Poll(t, "the session that was unused for longest is closed", func() bool { return c.ping("anna", ids[1]) == http.StatusNotFound })
+	testenv.Poll(t, "the least recently used session is closed", func() bool { return c.ping("anna", ids[1]) == http.StatusNotFound })
 	if got := c.ping("anna", ids[0]); got != 200 {
 		t.Errorf("another session: got %d, want 200", got)
 	}
@@ -116,8 +116,8 @@ func TestSessionsOfATenantAreLimited(t *testing.T) {
 	want("the operator beyond all limits", "", 429)
 }
 
-// TestAFloodOfSessions: of many at once no more are opened than allowed.
-func TestAFloodOfSessions(t *testing.T) {
+// TestManyConcurrentSessions: concurrent requests open at most the allowed number of sessions.
+func TestManyConcurrentSessions(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 50, 10)
 	results := make(chan int)
@@ -136,7 +136,7 @@ func TestAFloodOfSessions(t *testing.T) {
 	}
 }
 
-// TestEventsAreBounded: a session loses its own events first, and none takes all room.
+// TestEventsAreBounded: a session loses its own events first, and none uses all the memory.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, ctx := newEvents(), context.Background()
@@ -163,7 +163,7 @@ func TestEventsAreBounded(t *testing.T) {
 		add("loud", 1<<20)
 	}
 	if n, err := after("quiet"); n != 1 || err != nil {
-		t.Errorf("a quiet session beside a loud one: got %d events, %v, want 1", n, err)
+		t.Errorf("a quiet session next to a loud one: got %d events, %v, want 1", n, err)
 	}
 	if _, err := after("loud"); err == nil {
 		t.Error("a loud session: got all events, want an error for those that were dropped")
@@ -175,7 +175,7 @@ func TestEventsAreBounded(t *testing.T) {
 		t.Errorf("got %d bytes, want at most %d", s.sum, maxEvents)
 	}
 	if n, err := after("quiet"); n != 1 || err != nil {
-		t.Errorf("a quiet session beside many: got %d events, %v, want 1", n, err)
+		t.Errorf("a quiet session next to many: got %d events, %v, want 1", n, err)
 	}
 	for i := range 20 {
 		s.SessionClosed(ctx, fmt.Sprint("many", i))

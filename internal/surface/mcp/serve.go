@@ -12,18 +12,16 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 )
 
 const (
-	// stateless is the first version of the protocol without sessions: each request
-	// is complete in itself, and its connection is its life.
-	stateless = "2026-07-28"
-	// maxBatch is how many messages a request may hold.
+	// maxBatch is the maximum number of messages in a request.
 	maxBatch = 50
 )
 
-// ServeHTTP answers clients of every version of the protocol. It also answers bare
-// requests without a handshake, which is how many small scripts call a tool.
+// ServeHTTP serves clients of every version of the protocol. It also serves bare requests
+// without a handshake, with which small scripts call a tool.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := h.build()
 	sendCall(r)
@@ -43,13 +41,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m := inspect(body)
 	if m.count > maxBatch {
-		refuse(w, http.StatusBadRequest, -32600, "a batch may hold at most 50 messages")
+		refuse(w, http.StatusBadRequest, -32600, "a batch may contain at most 50 messages")
 		return
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(m.body)), int64(len(m.body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	switch modern := r.Header.Get("Mcp-Protocol-Version") >= stateless; {
+	switch modern := r.Header.Get("Mcp-Protocol-Version") >= upstream.Stateless; {
 	case modern && jsonOnly:
 		e.single.ServeHTTP(w, ownCall(r))
 	case modern:
@@ -86,12 +84,12 @@ func acceptsEvents(r *http.Request) bool {
 	return false
 }
 
-// message is what a body tells before it is processed.
+// message describes a request body.
 type message struct {
 	body  []byte // completed
 	count int
 	opens bool // it opens a session
-	bare  bool // it lacked parts of a JSON-RPC request
+	bare  bool // parts of a JSON-RPC request were missing
 
 	// Of a single request.
 	method string
@@ -99,7 +97,7 @@ type message struct {
 	params json.RawMessage
 }
 
-// inspect adds what a bare {"method", "params"} lacks of a JSON-RPC request.
+// inspect parses a body, and completes a bare {"method", "params"} to a JSON-RPC request.
 func inspect(body []byte) message {
 	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' {
 		var batch []struct{ Method string }
@@ -132,21 +130,21 @@ func inspect(body []byte) message {
 	if all["id"] == nil {
 		all["id"] = json.RawMessage(`1`)
 	}
-	if repaired, err := json.Marshal(all); err == nil {
-		m.body, m.bare, m.id = repaired, true, all["id"]
+	if completed, err := json.Marshal(all); err == nil {
+		m.body, m.bare, m.id = completed, true, all["id"]
 	}
 	return m
 }
 
-// ownerKey carries the context of the request that a call belongs to.
+// ownerKey carries the context of the HTTP request that a call belongs to.
 type ownerKey struct{}
 
-// ownCall makes the calls of a request end with it.
+// ownCall returns a request whose calls end with it.
 func ownCall(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), ownerKey{}, r.Context()))
 }
 
-// withOwner returns a context that also ends with the request.
+// withOwner returns a context that also ends with the HTTP request.
 func withOwner(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	owner, ok := ctx.Value(ownerKey{}).(context.Context)
@@ -157,8 +155,8 @@ func withOwner(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// bindSessions lets only the caller who opened a session use it: others who learn its
-// ID are refused.
+// bindSessions allows only the caller that opened a session to use it. Other callers that
+// know its ID are refused.
 func bindSessions(next http.Handler) http.Handler {
 	verify := func(_ context.Context, _ string, r *http.Request) (*auth.TokenInfo, error) {
 		c := op.CallOf(r.Context())
@@ -170,7 +168,7 @@ func bindSessions(next http.Handler) http.Handler {
 	}
 	bound := auth.RequireBearerToken(verify, nil)(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Header.Set("Authorization", "Bearer caller") // the credentials were checked in front
+		r.Header.Set("Authorization", "Bearer caller") // credentials are already verified
 		bound.ServeHTTP(w, r)
 	})
 }

@@ -3,23 +3,56 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/api/toolset"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 )
 
-// allServers is a server that has the tools of all others.
+// allServers is the name of a server that has the tools of all servers.
 const allServers = "all"
 
-// ToolsOf returns the tools of a server, as the protocol describes them. A server whose
-// tools cannot be listed is an error that says why.
+// Mount adds another server, whose tools, prompts and resources are offered too. It replaces
+// one of the same name. The server is connected in the background, but not before the
+// handler is used.
+func (h *Handler) Mount(s upstream.Server) { h.upstreams.Mount(s) }
+
+// Unmount removes a server and ends its process.
+func (h *Handler) Unmount(name string) { h.upstreams.Unmount(name) }
+
+// Mounted returns the states of the other servers, sorted by name. It connects them if
+// necessary, and waits for that for a bounded time.
+func (h *Handler) Mounted(ctx context.Context) []upstream.Status {
+	h.build()
+	return h.upstreams.Status(ctx)
+}
+
+// isOwnTool reports whether a name belongs to a tool of the program itself.
+func (h *Handler) isOwnTool(name string) bool {
+	_, own := h.build().set.Get(name)
+	return own
+}
+
+// wrapForwarded adds to a tool of another server what handle adds to the program's own.
+func (h *Handler) wrapForwarded(next mcp.ToolHandler) mcp.ToolHandler {
+	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		ctx, cancel := withOwner(ctx)
+		defer cancel()
+		ctx, call := receiveCall(ctx, r.Extra)
+		result, err := next(ctx, r)
+		if e, ok := op.AsError(err); ok {
+			return h.renderError(h.build(), op.Op{Spec: op.Spec{Name: r.Params.Name}}, call, e), nil
+		}
+		return result, err
+	}
+}
+
+// ToolsOf returns the tools of a server, as the protocol describes them. It returns an error
+// if they cannot be listed.
 func (h *Handler) ToolsOf(ctx context.Context, server string) ([]any, error) {
 	e := h.build()
 	all := []any{}
@@ -28,53 +61,37 @@ func (h *Handler) ToolsOf(ctx context.Context, server string) ([]any, error) {
 			all = append(all, describe(t))
 		}
 	}
-	h.awaitMounts(ctx)
-	h.mu.Lock()
-	mounts := make(map[string]*mount, len(h.mounts))
-	for name, m := range h.mounts {
-		if name == server || server == allServers {
-			mounts[name] = m
-		}
+	h.upstreams.Await(ctx)
+	other := server
+	if server == allServers {
+		other = ""
 	}
-	h.mu.Unlock()
-	for _, m := range mounts {
-		m.mu.Lock()
-		state, why := m.state, m.why
-		for name, t := range m.tools {
-			offered := *t
-			offered.Name = name
-			all = append(all, &offered)
-		}
-		m.mu.Unlock()
-		if state == "failed" && server == m.Name && len(all) == 0 {
-			return nil, op.Errorf(op.Unavailable, "the MCP server %q does not work: %s", server, why)
-		}
+	forwarded, err := h.upstreams.Tools(other)
+	if err != nil && len(all) == 0 {
+		return nil, err
+	}
+	for _, t := range forwarded {
+		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b any) int { return strings.Compare(a.(*mcp.Tool).Name, b.(*mcp.Tool).Name) })
 	return all, nil
 }
 
-// CallOf calls a tool of a server, named with or without the server's name. The result
-// is one of the protocol, as a client of it would get.
+// CallOf calls a tool of a server, named with or without the server's name. The result is
+// that of the protocol.
 func (h *Handler) CallOf(ctx context.Context, server, name string, args json.RawMessage) (any, error) {
 	e := h.build()
-	h.awaitMounts(ctx)
+	h.upstreams.Await(ctx)
 	for _, candidate := range []string{name, server + "_" + name} {
 		if t, ok := e.set.Get(candidate); ok && (server == allServers || t.Server == server) {
 			return h.callOwn(ctx, e, t, args)
 		}
-		owner := e.mountOf(candidate)
-		if owner == "" || server != allServers && owner != server {
-			continue
-		}
-		h.mu.Lock()
-		m := h.mounts[owner]
-		h.mu.Unlock()
-		if m != nil {
-			return m.callPlain(ctx, candidate, args)
+		if owner := h.upstreams.Owner(candidate); owner != "" && (server == allServers || owner == server) {
+			return h.upstreams.Call(ctx, candidate, args)
 		}
 	}
-	return nil, op.Errorf(op.NotFound, "server %q has no tool %q; GET /v1/mcp/%s/tools lists them%s", server, name, server, e.suggest(name))
+	return nil, op.Errorf(op.NotFound, "server %q has no tool %q; GET /v1/mcp/%s/tools lists its tools%s",
+		server, name, server, e.suggest(name))
 }
 
 func (h *Handler) callOwn(ctx context.Context, e *engine, t toolset.Tool, args json.RawMessage) (any, error) {
@@ -85,31 +102,4 @@ func (h *Handler) callOwn(ctx context.Context, e *engine, t toolset.Tool, args j
 		return h.renderError(e, t.Op, &call, err), nil
 	}
 	return toResult(result), nil
-}
-
-// callPlain calls a tool for a caller who speaks no MCP: what the server asks in turn is
-// refused.
-func (m *mount) callPlain(ctx context.Context, offered string, args json.RawMessage) (any, error) {
-	m.mu.Lock()
-	t := m.tools[offered]
-	m.mu.Unlock()
-	if t == nil {
-		return nil, op.Errorf(op.NotFound, "server %q has no tool %q", m.Name, offered)
-	}
-	if len(args) == 0 || string(args) == "null" {
-		args = json.RawMessage(`{}`)
-	}
-	result, err := forward(m, ctx, nil, false, nil, func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CallToolResult, error) {
-		return l.conn.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: t.Name, Arguments: args})
-	})
-	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok {
-		return failure(refused.Message, nil), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if result.NeedsInput() {
-		return failure(fmt.Sprintf("the tool %q needs answers of a person; call it with an MCP client", offered), nil), nil
-	}
-	return m.h.bound(ctx, offered, result), nil
 }

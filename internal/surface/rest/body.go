@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// boundBody bounds the body of a request: its size, the memory that it takes, and the time
-// until it has arrived. The returned function must be called after the request.
+// boundBody bounds the size, memory and arrival time of a request body. done must be called
+// after the request.
 func (s *Server) boundBody(w http.ResponseWriter, r *http.Request, o op.Op) (done func()) {
 	done = func() {}
 	limit := s.limit(o)
@@ -28,8 +28,8 @@ func (s *Server) boundBody(w http.ResponseWriter, r *http.Request, o op.Op) (don
 	return done
 }
 
-// timedBody fails if it does not arrive in time. The limit counts from the first read,
-// since nobody waits for a body before; one that streams may take long, without pauses.
+// timedBody fails if it does not arrive in time. The timeout starts at the first read. For a
+// streamed body it starts at every read.
 type timedBody struct {
 	io.ReadCloser
 	conn    *http.ResponseController
@@ -45,13 +45,13 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		// From now on the server reads only to notice that the client is gone.
+		// The server continues to read only to detect that the client disconnects.
 		b.conn.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// countedBody counts the memory that its reader takes.
+// countedBody counts the memory that its reader uses.
 type countedBody struct {
 	io.ReadCloser
 	buffer Buffer

@@ -71,7 +71,7 @@ func newMeter(limit int64) meter {
 	return m
 }
 
-// TestBodyIsCountedAndTimed: a body takes memory that is counted, and must arrive in time.
+// TestBodyIsCountedAndTimed: the memory of a body is counted, and a body must arrive in time.
 func TestBodyIsCountedAndTimed(t *testing.T) {
 	t.Parallel()
 	m := newMeter(1 << 15)
@@ -96,9 +96,9 @@ func TestBodyIsCountedAndTimed(t *testing.T) {
 		t.Errorf("got %d %s, want 413", status, body)
 	}
 	if status, _ := post("/raw", strings.Repeat("x", 1<<15)); status != 400 {
-		t.Errorf("got %d, want the raw handler to be refused too", status)
+		t.Errorf("got %d, want the raw handler to be rejected too", status)
 	}
-	// One that never ends is cut.
+	// An endless body is interrupted.
 	for _, path := range []string{"/len", "/raw", "/deaf"} {
 		c, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {

@@ -8,12 +8,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
-// Every reply has a class, and this file is the only place that enforces it: which requests
-// of a browser may reach the route, and which headers the reply has, whatever its handler
-// has set.
+// Every response has a class, which only this file enforces: which browser requests may reach
+// the route, and which headers the response has, regardless of its handler.
 
-// admitContent refuses requests that a page of another site makes a browser send to content
-// that such a page must not open, and those that load data as code.
+// admitContent rejects requests that a page of another site makes a browser send to content
+// that such a page must not open, and requests that load data as code.
 func (s *Server) admitContent(w http.ResponseWriter, r *http.Request, o *op.Op) bool {
 	switch {
 	case o.Content == op.ContentPage:
@@ -21,11 +20,11 @@ func (s *Server) admitContent(w http.ResponseWriter, r *http.Request, o *op.Op) 
 	case o.Content == op.ContentSite:
 		return s.Isolate == nil || !s.Isolate(w, r, o)
 	case s.Linked(r):
-		s.forbid(w, r, "a page of another site opened this address, which only pages of this server may do; enter "+
-			"the address yourself, or start at "+home(r))
+		s.forbid(w, r, "a page of another site opened this URL, which only pages of this server may open; enter "+
+			"the URL yourself, or start at "+home(r))
 		return false
 	case origin.LoadsCode(r):
-		s.forbid(w, r, "this address returns data, which a page must not load as code")
+		s.forbid(w, r, "this URL returns data, which a page must not load as code")
 		return false
 	}
 	return true
@@ -36,10 +35,10 @@ func (s *Server) forbid(w http.ResponseWriter, r *http.Request, why string) {
 	s.writePlain(w, r, http.StatusForbidden, why)
 }
 
-// home returns the address of the server's own page.
+// home returns the URL of the server's home page.
 func home(r *http.Request) string { return op.CallOf(r.Context()).URL("", "/", "") }
 
-// confine sets the headers of a reply's class. It runs just before the headers are sent.
+// confine sets the headers of a response's class. It runs just before the headers are sent.
 func confine(o *op.Op, h http.Header) {
 	switch o.Content {
 	case op.ContentAPI:
@@ -62,7 +61,7 @@ func confine(o *op.Op, h http.Header) {
 	}
 }
 
-// attachment turns a disposition into that of a download and keeps its file name.
+// attachment returns the disposition of a download with the same file name.
 func attachment(disposition string) string {
 	_, parameters, found := strings.Cut(disposition, ";")
 	if !found {

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// classTable has a route of each class, all of which reply with a hostile page.
+// classTable has a route of each class. All of them return a hostile page.
 func classTable() *op.Table {
 	hostile := "<script>fetch('/v1/bash/exec')</script>"
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -84,7 +84,7 @@ func TestContentClasses(t *testing.T) {
 	}
 }
 
-// checkConfined fails for headers with which a browser could run what the reply holds.
+// checkConfined fails if a browser could execute content of the response.
 func checkConfined(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy, media, disposition := strings.Join(h["Content-Security-Policy"], ", "), h.Get("Content-Type"), h.Get("Content-Disposition")
@@ -92,7 +92,7 @@ func checkConfined(t *testing.T, path string, h http.Header) {
 		func(d string) bool { return strings.TrimSpace(d) == "sandbox" })
 	switch path {
 	case "/site":
-		return // isolated by whoever serves it
+		return // isolated by the handler
 	case "/page":
 		if !strings.Contains(policy, "default-src 'self'") || strings.Contains(policy, "unsafe-inline") {
 			t.Errorf("%s: got the policy %q, want a strict one", path, policy)
@@ -107,6 +107,6 @@ func checkConfined(t *testing.T, path string, h http.Header) {
 		}
 	}
 	if h.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%s: got a reply whose type browsers guess, want nosniff", path)
+		t.Errorf("%s: got a response without nosniff, want it", path)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Dialect is the format of a program's replies.
+// Dialect is the format of a program's responses.
 type Dialect interface {
 	// success wraps the output of an enveloped operation.
 	success(ctx context.Context, out any) any
@@ -23,11 +23,11 @@ type Dialect interface {
 	failed(o op.Op, e *op.Error) (int, any)
 	// invalid returns the status and body for invalid input.
 	invalid(o op.Op, f op.Faults) (int, any)
-	// plain returns the body of a reply that is not an operation's: 404, 405, 500.
+	// plain returns the body of a response without an operation: 404, 405, 500.
 	plain(status int, message, id string) any
-	// envelope returns the schema of a reply whose data is one of the given schemas.
+	// envelope returns the schema of a response whose data has one of the given schemas.
 	envelope(data []*jsonschema.Schema) *jsonschema.Schema
-	// intro explains the server and its replies to an agent.
+	// intro describes the server and its responses to an agent.
 	intro(base string) string
 }
 
@@ -39,7 +39,7 @@ var (
 
 type guest struct{}
 
-// enveloped is the reply of most operations. Its fields are in the order of the reference
+// enveloped is the response of most operations. Its fields are in the order of the reference
 // implementation.
 type enveloped struct {
 	Success bool    `json:"success"`
@@ -53,8 +53,8 @@ func (guest) success(ctx context.Context, out any) any {
 	return enveloped{e.Success, e.Message, out, e.Hint}
 }
 
-// failed returns status 200 for enveloped operations: the public SDKs retry after 408, 429
-// and 5xx, and a command would run twice.
+// failed returns status 200 for enveloped operations. The public SDKs retry after 408, 429 and
+// 5xx, which would run a command twice.
 func (guest) failed(o op.Op, e *op.Error) (int, any) {
 	reply := failure(e)
 	if o.FailureData != nil && o.Out != nil && !o.Binary && e.Data != nil {
@@ -74,8 +74,8 @@ func (guest) failed(o op.Op, e *op.Error) (int, any) {
 	}{e.Msg, reply}
 }
 
-// withFieldsOf adds the fields of an empty output to the data of a failure: the models of
-// public SDKs require them even then, and raise an error of their own without them.
+// withFieldsOf adds the fields of an empty output to the data of a failure. The models of the
+// public SDKs require them and otherwise raise a different error.
 func withFieldsOf(data, empty any) any {
 	var fields map[string]json.RawMessage
 	var known map[string]json.RawMessage
@@ -105,8 +105,8 @@ func failure(e *op.Error) enveloped {
 	return reply
 }
 
-// invalid replies with the list of faults twice: under detail as the public schema has it,
-// and under errors in the envelope, as the public image sends it.
+// invalid returns the list of faults twice: under detail as in the public schema, and under
+// errors in the envelope, as in the public image.
 func (guest) invalid(_ op.Op, f op.Faults) (int, any) {
 	type entry struct {
 		Location []any  `json:"location"`
@@ -142,8 +142,8 @@ func (guest) envelope(data []*jsonschema.Schema) *jsonschema.Schema {
 	}
 }
 
-// hub replies {"code":"0","data":…} or {"code":"<status>","error":"…"}; the
-// status says the same as the code.
+// hub responds with {"code":"0","data":…} or {"code":"<status>","error":"…"}. The status equals
+// the code.
 type hub struct{}
 
 func (hub) success(_ context.Context, out any) any {
@@ -198,18 +198,18 @@ func (hub) envelope(data []*jsonschema.Schema) *jsonschema.Schema {
 
 func (guest) intro(base string) string {
 	return fmt.Sprintf("A computer for an agent. Base URL: %s\n\n", base) +
-		"Call operations by REST (JSON in, JSON out: `{success, message, data, hint}`; if `success` is false, `message` says what to do), " +
+		"Call operations by REST (JSON in, JSON out: `{success, message, data, hint}`; if `success` is false, `message` describes the error), " +
 		fmt.Sprintf("as MCP tools at %s/mcp (streamable HTTP), or from a shell in the sandbox: `aio <noun> <verb> --help`. ", base) +
 		"Invalid input gets status 422 and a list of all errors. `/v1/openapi.json` describes all fields.\n"
 }
 
 func (hub) intro(base string) string {
-	return fmt.Sprintf("Computers for agents: create a sandbox here, use it below its own URL, delete it when you "+
+	return fmt.Sprintf("Computers for agents: create a sandbox here, use it at its own URL, and delete it when you "+
 		"are done. Base URL: %s\n\n", base) +
 		fmt.Sprintf("The quickest way is MCP at %s/mcp (streamable HTTP): createSandbox returns the name and the "+
 			"tools of a new sandbox, sandboxExecutor calls them, deleteSandbox deletes the sandbox. ", base) +
-		fmt.Sprintf("By REST: POST /api/v1/sandbox creates a sandbox; its own API is below %s/sandbox/<name>/, "+
+		fmt.Sprintf("By REST: POST /api/v1/sandbox creates a sandbox; its API is at %s/sandbox/<name>/, "+
 			"described in %s/sandbox/<name>/llms.txt. ", base, base) +
-		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` says what to do. `/v1/openapi.json` " +
+		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` describes the problem and the solution. `/v1/openapi.json` " +
 		"describes all fields; `cove --help` describes the command line.\n"
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Docs returns the operations that document all others: the OpenAPI document, a page to
-// browse and try it, and a text for agents.
+// Docs returns the operations that document all others: the OpenAPI document, a page to browse
+// and try operations, and a text for agents.
 func Docs(title, version string, table func() *op.Table, dialect Dialect, pages fs.FS) []op.Op {
 	openapi := func(_ context.Context, _ op.None) (*op.Blob, error) {
 		b, err := op.JSON(OpenAPI(title, version, table(), dialect))
@@ -31,14 +31,14 @@ func Docs(title, version string, table func() *op.Table, dialect Dialect, pages 
 		op.New(op.Spec{Name: "docs_llms", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /llms.txt",
 			Tag: "docs", Doc: "Return a guide to this server for agents, in Markdown.", Produces: "text/markdown",
 			NoTool: true, ReadOnly: true}, text),
-	}, Page("docs", "/v1/docs", "The API documentation, where every operation can be tried.", pages)...)
+	}, Page("docs", "/v1/docs", "The API documentation, with a form to try each operation.", pages)...)
 }
 
 func bytesBlob(media string, b []byte) *op.Blob {
 	return &op.Blob{Type: media, Size: int64(len(b)), Body: buffered{bytes.NewReader(b), b}}
 }
 
-// buffered is a body in memory, which is sent compressed.
+// buffered is a body in memory, which can be compressed.
 type buffered struct {
 	io.Reader
 	bytes []byte

@@ -17,9 +17,9 @@ const (
 	maxFormFields = 256
 )
 
-// form is a request of form fields and files, in any order. The operation reads the file as
-// it arrives if all fields came before it. Otherwise one may still follow, so the file is
-// kept in a temporary file until the form ends.
+// form is a request with form fields and files, in any order. The operation reads a file as it
+// arrives if all fields precede it. Otherwise the file is stored temporarily until the form
+// ends.
 type form struct {
 	values map[string][]string
 	files  map[string]*op.File
@@ -157,7 +157,7 @@ func formError(err error) error {
 	return op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "Invalid form: " + err.Error()}}
 }
 
-// live is a file that is read as it arrives. At its end it checks that the form ends too.
+// live is a file that is read as it arrives. At its end it checks that the form also ends.
 type live struct {
 	part *part
 	form *form

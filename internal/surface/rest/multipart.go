@@ -16,14 +16,14 @@ const (
 	partsBuffer = 64 << 10
 )
 
-// parts reads a multipart form as it arrives. Unlike mime/multipart it looks for the end of
-// a part in the caller's buffer, so that the bytes of a large file are copied once. That
+// parts reads a multipart form as it arrives. Unlike mime/multipart it searches for the end of a
+// part in the caller's buffer, so that the bytes of a large file are copied only once. That
 // nearly doubles the speed of an upload.
 type parts struct {
 	src   io.Reader
 	delim []byte // end of a part: line end, two dashes, boundary
 	buf   []byte // read from src and not yet returned
-	body  int    // bytes at the start of buf that are known to belong to the part
+	body  int    // number of bytes at the start of buf that belong to the part
 	open  bool   // a part is being read
 	done  bool   // the last delimiter has been seen
 	err   error  // of src
@@ -191,8 +191,8 @@ func (m *parts) Read(b []byte) (int, error) {
 	}
 }
 
-// readDirect copies the buffer to b, reads more behind it, and takes back what does not
-// belong to the part, or may not.
+// readDirect copies the buffer to b, reads more after it, and moves bytes that may not belong to
+// the part back to the buffer.
 func (m *parts) readDirect(b []byte) (int, error) {
 	if m.err != nil {
 		return 0, unexpected(m.err)
@@ -205,8 +205,8 @@ func (m *parts) readDirect(b []byte) (int, error) {
 	return end, nil
 }
 
-// find returns how many bytes of b certainly belong to the part, and whether its delimiter
-// follows.
+// find returns the number of bytes of b that certainly belong to the part, and whether its
+// delimiter follows.
 func (m *parts) find(b []byte) (int, bool) {
 	for from := 0; ; {
 		i := bytes.Index(b[from:], m.delim)
@@ -218,7 +218,7 @@ func (m *parts) find(b []byte) (int, bool) {
 		if after == len(b) {
 			return i, false
 		}
-		// Anything else makes it a longer string that only starts like the delimiter.
+		// Any other character means a longer string that only starts like the delimiter.
 		if bytes.IndexByte([]byte(" \t\r\n-"), b[after]) >= 0 {
 			return i, true
 		}
@@ -233,7 +233,7 @@ func (m *parts) find(b []byte) (int, bool) {
 	return len(b), false
 }
 
-// unexpected turns an EOF within a part into io.ErrUnexpectedEOF.
+// unexpected replaces EOF within a part with io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -55,8 +55,8 @@ func theirs(src io.Reader, boundary string) ([]read, error) {
 	}
 }
 
-// TestParts: whatever a form holds, and in whatever pieces it comes, it is read
-// as the standard library reads it.
+// TestParts: forms with random content that arrive in random pieces are read as the standard
+// library reads them.
 func TestParts(t *testing.T) {
 	const boundary = "xBOUNDx"
 	tricky := []string{"", "a", "\r\n", "\r", "\r\n--", "\r\n--xBOUND", "\r\n--xBOUNDxy", "q--xBOUNDx", "\n--xBOUNDq",

@@ -114,7 +114,7 @@ func (d document) parameters(o op.Op) []any {
 	return out
 }
 
-// plain returns the schema of a parameter without its description, which the parameter has.
+// plain returns the schema of a parameter without a description, which belongs to the parameter.
 func (d document) plain(f *op.Field) *jsonschema.Schema {
 	s := f.Schema(d.defs)
 	s.Description = ""
@@ -180,7 +180,7 @@ func (d document) responses(o op.Op) object {
 	return out
 }
 
-// codedResponses describes the replies of style Coded.
+// codedResponses describes the responses of style Coded.
 func codedResponses(o op.Op, content object) object {
 	success := object{"description": "Successful response"}
 	if o.Status != http.StatusNoContent {

@@ -14,17 +14,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Policies of pages: they load nothing from other hosts. The strict one also forbids styles
-// in markup, which the terminal has.
+// Policies of pages, which load nothing from other hosts. The strict one also forbids styles in
+// markup, which the terminal uses.
 const (
 	strictPolicy = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; " +
 		"form-action 'self'; frame-ancestors 'self'"
 	inlinePolicy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'self'"
 )
 
-// Home returns the operations of the page at the root of the server, and of what it shares
-// with other pages. Programs that ask for the root are redirected to the documentation. The page
-// may frame the given hosts besides its own.
+// Home returns the operations of the page at the root of the server, and of the files that it
+// shares with other pages. Programs that request the root are redirected to the documentation.
+// The page may frame its own host and the given ones.
 func Home(folder, doc string, pages fs.FS, frames ...string) []op.Op {
 	files := newFiles(pages)
 	files.frames = strings.Join(frames, " ")
@@ -70,17 +70,16 @@ func Assets(folder, route string, pages fs.FS) op.Op {
 		}))
 }
 
-// files serves built-in files. It keeps those that were asked for compressed, since they
-// never change.
+// files serves built-in files. It caches requested files compressed, because they never change.
 type files struct {
 	pages  fs.FS
-	frames string   // further hosts that the pages may frame
+	frames string   // additional hosts that the pages may frame
 	ready  sync.Map // *file by name
 }
 
 type file struct {
 	etag         string
-	plain, small []byte // small is nil if compression does not pay
+	plain, small []byte // small is nil if compression is not worthwhile
 }
 
 func newFiles(pages fs.FS) *files { return &files{pages: pages} }
@@ -106,7 +105,7 @@ func (f *files) load(name string) (*file, error) {
 	return one, nil
 }
 
-// serve replies with one file.
+// serve sends one file.
 func (f *files) serve(w http.ResponseWriter, r *http.Request, name string) {
 	one, err := f.load(name)
 	if err != nil {

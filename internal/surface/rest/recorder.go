@@ -11,12 +11,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// recorder records status and size of a reply. It keeps the abilities that proxies,
-// WebSockets and downloads need: flushing, hijacking, sendfile.
+// recorder records status and size of a response. It supports flushing, hijacking and sendfile,
+// which proxies, WebSockets and downloads need.
 type recorder struct {
 	http.ResponseWriter
 	op      string
-	confine *op.Op // whose class the headers follow; nil before the request is routed
+	confine *op.Op // its class determines the headers; nil before the request is routed
 	status  int
 	bytes   int64
 	wrote   bool

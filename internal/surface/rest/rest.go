@@ -1,7 +1,6 @@
-// Package rest serves the table of operations over HTTP: routes, envelopes, errors,
-// streams, WebSockets and the OpenAPI document. It owns every quirk of the wire format, so
-// that no service has one. It knows operations but no services, and serves only requests
-// that have passed the authentication it was given.
+// Package rest serves the table of operations over HTTP: routes, envelopes, errors, streams,
+// WebSockets and the OpenAPI document. It owns the wire format, and is independent of services.
+// It serves only requests that pass the given authentication.
 package rest
 
 import (
@@ -26,33 +25,33 @@ type Config struct {
 	Dialect Dialect // Guest by default
 	Log     *slog.Logger
 	MaxBody int64 // default limit of a request body; 64 MiB if 0
-	// BodyTimeout is how long a request body may take to arrive; of a body without a limit,
-	// how long it may pause. 0 means no timeout.
+	// BodyTimeout is the maximum time for a request body to arrive and, for a body without a
+	// limit, the maximum pause. 0 means no timeout.
 	BodyTimeout time.Duration
-	// Buffer counts the memory that a request's body takes; nil counts nothing.
+	// Buffer counts the memory of a request's body; nil: it is not counted.
 	Buffer func(context.Context) Buffer
 
-	// Guard authenticates callers. It wraps everything: nothing is routed before it.
+	// Guard authenticates callers. It wraps all other handlers, so it runs before routing.
 	Guard func(http.Handler) http.Handler
 	// Front handles authenticated requests before they are routed by path, such as those
 	// that select a preview by host name.
 	Front func(http.Handler) http.Handler
 	// Linked reports whether a page of another site made the browser open the URL of a request.
-	// By default every other origin is another site.
+	// By default, every other origin is another site.
 	Linked func(*http.Request) bool
-	// Isolate leads a browser that visits foreign pages to an origin that is not the server's,
-	// and reports whether it has replied. Nil means that the pages are isolated already.
+	// Isolate redirects a browser that opens foreign pages to an origin other than the server's,
+	// and reports whether it has responded. Nil means that the pages are already isolated.
 	Isolate func(http.ResponseWriter, *http.Request, *op.Op) bool
 	// Base returns the URL at which the caller of this request reaches the server.
 	Base func(*http.Request) *url.URL
 	// Subject returns the authenticated caller.
 	Subject func(context.Context) string
-	// Caller adds to the call what else is known of the authenticated caller.
+	// Caller adds other attributes of the authenticated caller to the call.
 	Caller func(context.Context, *op.Call)
 	// Admit decides whether the caller may use an operation, before the request body is
 	// read. done is called after the request.
 	Admit func(*http.Request, op.Op) (done func(), err error)
-	// HidePath removes what must not be logged from a path; nil: there is nothing.
+	// HidePath removes secrets from a path that is logged; nil: paths contain none.
 	HidePath func(path string) string
 	// Observe is called after every request.
 	Observe func(op string, status int, took time.Duration)
@@ -125,7 +124,7 @@ func (s *Server) addExact(o *op.Op, pattern string) {
 	}
 }
 
-// buildMux returns a mux of all routes. It serves what is not an exact route: parameters,
+// buildMux returns a mux of all routes. It serves requests without an exact route: parameters,
 // subtrees, any method, HEAD, and requests that match no route.
 func (s *Server) buildMux() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -157,7 +156,7 @@ func (s *Server) chain() http.Handler {
 	return s.observe(h)
 }
 
-// observe gives each request an ID, turns a panic into a 500, and writes the access log.
+// observe assigns an ID to each request, returns 500 after a panic, and writes the access log.
 // It is outermost, so that rejected requests are logged too.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +169,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		defer func() {
 			p := recover()
 			if s.BodyTimeout > 0 && r.Body != http.NoBody {
-				// The server reads the rest of a body before it replies.
+				// The server reads the rest of a body before it sends the response.
 				http.NewResponseController(rec).SetReadDeadline(time.Now().Add(s.BodyTimeout))
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
@@ -211,7 +210,7 @@ func (s *Server) finish(r *http.Request, rec *recorder, call *op.Call, start tim
 		slog.Duration("took", took), slog.String("subject", call.Subject))
 }
 
-// dispatch routes by path. A request that matches no route gets a reply in JSON too.
+// dispatch routes by path. A request that matches no route gets a JSON response too.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	call := op.CallOf(r.Context())
 	if call.Base == nil {
@@ -223,7 +222,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if s.Caller != nil {
 		s.Caller(r.Context(), call)
 	}
-	// The mux decides on a path with unusual escapes (%65 for e).
+	// The mux handles paths with unusual escapes (%65 for e).
 	if o, ok := s.exact[route{r.Method, r.URL.Path}]; ok && r.URL.RawPath == "" {
 		s.serve(w, r, o)
 		return
@@ -245,8 +244,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// probe lets the mux match a request without serving it: it takes the handler of the
-// route, or what the mux replies if it finds none.
+// probe matches a request with the mux without serving it. It receives the operation of the
+// route, or the response of the mux if no route matches.
 type probe struct {
 	matched *op.Op
 	header  http.Header

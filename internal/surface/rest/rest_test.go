@@ -110,7 +110,7 @@ type badReader struct{}
 
 func (badReader) Read([]byte) (int, error) { return 0, errors.New("disk gone") }
 
-// logBuffer is written by the server while the test reads.
+// logBuffer is a log that the server writes and the test reads concurrently.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -149,7 +149,7 @@ func bodyError(err error) error {
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return op.Errorf(op.TooLarge, "request body is larger than the limit of %d bytes; send less, or upload a file", e.Limit)
 	}
-	return op.Errorf(op.Invalid, "read request body: %w", err)
+	return op.Errorf(op.Invalid, "cannot read the request body: %w", err)
 }
 
 func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
@@ -172,7 +172,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, o op.Op, in a
 	}
 }
 
-// writeCoded replies with the status and headers that the operation has chosen.
+// writeCoded sends the status and headers that the operation has set.
 func writeCoded(w http.ResponseWriter, r *http.Request, o op.Op, out any) {
 	call := op.CallOf(r.Context())
 	for name, value := range call.Header {
@@ -186,8 +186,8 @@ func writeCoded(w http.ResponseWriter, r *http.Request, o op.Op, out any) {
 	writeJSON(w, r, status, out)
 }
 
-// writeError replies with an error. An error that is not meant for the caller becomes a
-// 500 with the request ID, and is logged.
+// writeError sends an error. An internal error is logged, and the response is 500 with the
+// request ID.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, o op.Op, err error) {
 	call := op.CallOf(r.Context())
 	if faults, ok := errors.AsType[op.Faults](err); ok {
@@ -218,8 +218,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, o op.Op, err
 	writeJSON(w, r, code, body)
 }
 
-// writePlain replies to a request that has no operation, or whose operation failed
-// internally.
+// writePlain responds to a request without an operation, or with an internal error.
 func (s *Server) writePlain(w http.ResponseWriter, r *http.Request, status int, message string) {
 	writeJSON(w, r, status, s.Dialect.plain(status, message, op.CallOf(r.Context()).ID))
 }

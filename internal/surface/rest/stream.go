@@ -14,11 +14,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// heartbeat is the interval of comments that keep proxies from closing an idle stream.
+// heartbeat is the interval of comments, which prevent proxies from closing an idle stream.
 const heartbeat = 15 * time.Second
 
-// serveStream replies with server-sent events until the operation ends or the caller
-// disconnects.
+// serveStream sends server-sent events until the operation ends or the caller disconnects.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 	op.CallOf(r.Context()).LastEventID = r.Header.Get("Last-Event-ID")
 	out := &events{w: w, flush: http.NewResponseController(w)}
@@ -105,7 +104,7 @@ func (e *events) write(b []byte) error {
 	return e.flush.Flush()
 }
 
-// keepAlive sends the headers after a moment, for a caller that waits for the first event,
+// keepAlive sends the headers after a short time, for callers that wait for the first event,
 // and then a comment at each heartbeat.
 func (e *events) keepAlive(ctx context.Context) {
 	wait := 200 * time.Millisecond
@@ -159,7 +158,7 @@ type socket struct{ c *websocket.Conn }
 func (s socket) Read(ctx context.Context) ([]byte, bool, error) {
 	kind, data, err := s.c.Read(ctx)
 	if errors.Is(err, websocket.ErrMessageTooBig) {
-		s.c.CloseNow() // a regular close would first read the rest of the message, which may have no end
+		s.c.CloseNow() // a regular close would read the rest of the message, which may be endless
 	}
 	return data, kind == websocket.MessageText, err
 }

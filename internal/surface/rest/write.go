@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// gzipFrom is the minimum size of a reply that is worth compressing.
+// gzipFrom is the minimum size of a response that is compressed.
 const gzipFrom = 2 << 10
 
 var gzips = sync.Pool{New: func() any {
@@ -33,7 +33,7 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 	writeBytes(w, r, status, "application/json", b)
 }
 
-// writeBytes replies with b, compressed if that is worthwhile.
+// writeBytes sends b, compressed if that is worthwhile.
 func writeBytes(w http.ResponseWriter, r *http.Request, status int, media string, b []byte) {
 	h := w.Header()
 	h.Set("Content-Type", media)
@@ -56,8 +56,8 @@ func writeBytes(w http.ResponseWriter, r *http.Request, status int, media string
 	z.Close()
 }
 
-// writeBlob replies with raw bytes, and serves ranges if the body can seek. If reading the
-// body fails, it cuts the connection, so that a partial download never looks complete.
+// writeBlob sends raw bytes, and serves ranges if the body can seek. If reading the body fails,
+// it closes the connection, so that a partial download never appears complete.
 func (s *Server) writeBlob(w http.ResponseWriter, r *http.Request, o op.Op, b *op.Blob) {
 	if b.Body != nil {
 		defer b.Body.Close()

@@ -9,18 +9,11 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
-
-// IsNavigation reports whether a browser asks for a page that a person will see.
-func IsNavigation(r *http.Request) bool {
-	mode := r.Header.Get("Sec-Fetch-Mode")
-	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
-		r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
-}
 
 // WriteError replies with an error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
@@ -55,7 +48,7 @@ func Write(w http.ResponseWriter, r *http.Request, status int, retry time.Durati
 	if retry > 0 {
 		head.Set("Retry-After", seconds)
 	}
-	if !IsNavigation(r) {
+	if !origin.IsNavigation(r) {
 		body, err := op.JSON(map[string]string{"code": strconv.Itoa(status), "error": message})
 		if err != nil {
 			body = nil

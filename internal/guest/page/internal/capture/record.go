@@ -103,7 +103,7 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (*video, erro
 		s.mu.Unlock()
 		return nil, op.Errorf(op.Conflict, "a recording to %q is running; stop it first", old.path)
 	}
-	r := newVideo(path, in.FPS, time.Duration(in.Duration*float64(time.Second)))
+	r := newVideo(path, in.FPS, op.Seconds(in.Duration))
 	s.video = r
 	s.mu.Unlock()
 	if err := s.film(ctx, in, r); err != nil {

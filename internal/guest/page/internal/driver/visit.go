@@ -36,7 +36,7 @@ const (
 
 // Seconds returns a duration within bounds: 0 or less is at once, and the maximum is one hour.
 func Seconds(s float64) time.Duration {
-	return time.Duration(min(max(s, 0.001), 3600) * float64(time.Second))
+	return op.Seconds(min(max(s, 0.001), 3600))
 }
 
 // selection is a tab that a caller made the active one. The browser's own list follows with a delay, and does not follow

@@ -19,18 +19,19 @@ type addressed struct {
 func (a *addressed) RemoteAddr() net.Addr { return a.from }
 func (a *addressed) Close() error         { a.closed = true; return nil }
 
-// One network takes half of the connections at most, and its place is free when it leaves. Clients of a Unix socket are not counted.
-func TestCrowd(t *testing.T) {
+// One network can use at most half of the connections, and closed connections are available again.
+// Clients of a Unix socket are not counted.
+func TestConnLimit(t *testing.T) {
 	t.Parallel()
-	few := newCrowd(slog.New(slog.DiscardHandler))
-	few.limit = 4
+	limit := newConnLimit(slog.New(slog.DiscardHandler))
+	limit.limit = 4
 	enter := func(from string) *addressed {
 		t.Helper()
 		c := &addressed{from: &net.UnixAddr{Net: "unix", Name: "@"}}
 		if from != "" {
 			c.from = &net.TCPAddr{IP: net.ParseIP(from), Port: 1}
 		}
-		few.note(c, http.StateNew)
+		limit.note(c, http.StateNew)
 		return c
 	}
 	first, second := enter("2001:db8::1"), enter("2001:db8::2")
@@ -42,13 +43,13 @@ func TestCrowd(t *testing.T) {
 			t.Errorf("%q: got closed %v, want %v", c.from, got.closed, c.closed)
 		}
 	}
-	few.note(first, http.StateClosed)
-	few.note(second, http.StateHijacked)
+	limit.note(first, http.StateClosed)
+	limit.note(second, http.StateHijacked)
 	if got := enter("2001:db8::3"); got.closed {
-		t.Error("after others have left: got a closed connection, want an open one")
+		t.Error("after others were closed: got a closed connection, want an open one")
 	}
-	few.note(second, http.StateClosed) // it had left
-	if len(few.conns) != 3 {
-		t.Errorf("got %d connections, want 3", len(few.conns))
+	limit.note(second, http.StateClosed) // already removed
+	if len(limit.conns) != 3 {
+		t.Errorf("got %d connections, want 3", len(limit.conns))
 	}
 }

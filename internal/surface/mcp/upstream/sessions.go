@@ -1,4 +1,4 @@
-package mcp
+package upstream
 
 import (
 	"context"
@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// endpoint is where every server offers its tools. The transport that the
-	// caller passes in decides which server that is.
+	// endpoint is the address of every server. The transport that the caller passes in
+	// decides which server that is.
 	endpoint = "http://server/mcp"
 	// handshakeLimit bounds the opening of a session, closeLimit its closing.
 	handshakeLimit = 30 * time.Second
 	closeLimit     = 2 * time.Second
-	// maxPages and maxListing bound the list of tools: a server that nobody
-	// trusts could go on forever.
+	// maxPages and maxListing bound the list of tools, because servers are not trusted.
 	maxPages   = 16
 	maxListing = 4 << 20
-	// maxMessage bounds a message about progress.
+	// maxReply bounds a tool result from a server.
+	maxReply = 64 << 20
+	// maxMessage bounds a progress message.
 	maxMessage = 1 << 10
-	// codeNotSent is how the SDK marks errors of the transport, which look like
-	// answers of the server otherwise.
+	// codeNotSent is the code that the SDK gives to errors of the transport. Otherwise they
+	// look like errors of the server.
 	codeNotSent = -32005
 )
 
@@ -43,23 +44,23 @@ var errClosed = errors.New("the MCP client is closed")
 type SessionsConfig struct {
 	Name    string
 	Version string
-	Idle    time.Duration // how long an unused session is kept; default 10 minutes
-	Max     int           // how many sessions are kept; default 256
+	Idle    time.Duration // an unused session is closed after that time; default 10 minutes
+	Max     int           // maximum number of sessions; default 256
 }
 
-// Sessions calls tools of other servers. It keeps one session for each server,
-// which it opens when needed, and reopens when the server was restarted. It owns
-// the goroutines that open and close them.
+// Sessions calls tools of other servers. It keeps one session per server, which it opens
+// when needed and reopens after the server was restarted. It owns the goroutines that open
+// and close them.
 //
-// A server is known by an ID and reached through a transport. A session uses the
-// transport it was opened with until it ends, or until Forget.
+// A server is identified by an ID and reached through a transport. A session keeps the
+// transport that it was opened with until it ends, or until Forget.
 type Sessions struct {
 	cfg    SessionsConfig
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // users of sessions and goroutines
 
-	reports sync.Map // by progress token: how to pass on the progress of a call
+	reports sync.Map // by progress token: func that reports progress to the caller
 	tokens  atomic.Int64
 
 	mu     sync.Mutex
@@ -67,7 +68,7 @@ type Sessions struct {
 	byID   map[string]*session
 }
 
-// session is one with a server, or the attempt to open it.
+// session is a session with a server, or the attempt to open it.
 type session struct {
 	id    string
 	ready chan struct{} // closed when conn or err is set
@@ -91,7 +92,7 @@ func NewSessions(c SessionsConfig) *Sessions {
 	return s
 }
 
-// ListTools asks a server for its tools, and calls add for each.
+// ListTools lists the tools of a server, and calls add for each.
 func (s *Sessions) ListTools(ctx context.Context, id string, via http.RoundTripper,
 	add func(name, description string, inputSchema any)) error {
 	var all []*mcp.Tool
@@ -121,9 +122,8 @@ func (s *Sessions) ListTools(ctx context.Context, id string, via http.RoundTripp
 	return nil
 }
 
-// CallTool calls a tool of a server. Its result, which may report a failure of the
-// tool, is an output that Handler passes through unchanged. Progress is passed on to
-// the caller.
+// CallTool calls a tool of a server. The result, which may report a failure of the tool, is
+// an output that the MCP surface sends unchanged. Progress is reported to the caller.
 func (s *Sessions) CallTool(ctx context.Context, id string, via http.RoundTripper, tool string, args json.RawMessage) (any, error) {
 	var result *mcp.CallToolResult
 	p := &mcp.CallToolParams{Name: tool, Arguments: args}
@@ -143,13 +143,13 @@ func (s *Sessions) CallTool(ctx context.Context, id string, via http.RoundTrippe
 	return passed{result}, nil
 }
 
-// passed is the result of another server's tool, as an output.
+// passed is the result of a tool, as an output.
 type passed struct{ *mcp.CallToolResult }
 
 // ToolResult returns the result itself.
 func (p passed) ToolResult() any { return p.CallToolResult }
 
-// Forget closes the session with a server that is gone.
+// Forget closes the session with a server.
 func (s *Sessions) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +158,8 @@ func (s *Sessions) Forget(id string) {
 	}
 }
 
-// Close ends all calls and sessions, without telling the servers, and refuses new
-// ones. It is idempotent.
+// Close ends all calls and sessions without notice to the servers, and refuses new ones.
+// It is idempotent.
 func (s *Sessions) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -174,10 +174,9 @@ func (s *Sessions) Close() error {
 	return nil
 }
 
-// with runs f in a session. A session that the server does not know any more,
-// since it was restarted, is reopened, and f is run again: the server has not done
-// anything the first time. If the server refuses the request, the error is an
-// op.Error with its words.
+// with runs f in a session. If a restarted server does not know the session, with reopens
+// it and runs f again, because the server has not executed the first request. If the server
+// refuses the request, the error is an op.Error with its message.
 func (s *Sessions) with(ctx context.Context, id string, via http.RoundTripper, f func(context.Context, *mcp.ClientSession) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -236,8 +235,8 @@ func (s *Sessions) acquire(ctx context.Context, id string, via http.RoundTripper
 	return c, nil
 }
 
-// open performs the handshake. It serves all who wait for the session, so none of
-// their contexts ends it.
+// open performs the handshake. It serves all callers that wait for the session, so it does
+// not end with the context of one of them.
 func (s *Sessions) open(c *session, via http.RoundTripper) {
 	defer close(c.ready)
 	ctx, cancel := context.WithTimeout(context.WithValue(s.life, limitKey{}, int64(maxListing)), handshakeLimit)
@@ -249,14 +248,14 @@ func (s *Sessions) open(c *session, via http.RoundTripper) {
 		Endpoint:   endpoint,
 		HTTPClient: &http.Client{Transport: transport{via, s.life}},
 		MaxRetries: -1,
-		// No message is expected unasked, and an open stream would keep a sandbox awake.
+		// The server sends nothing without a request, and an open stream would keep a sandbox awake.
 		DisableStandaloneSSE: true,
-		MaxEventSize:         maxBody,
+		MaxEventSize:         maxReply,
 	}, nil)
 }
 
-// passProgress passes the progress of a call on to its caller. What a server says about
-// calls that are not under way is ignored.
+// passProgress reports the progress of a call to its caller. Reports about unknown calls are
+// ignored.
 func (s *Sessions) passProgress(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 	token, _ := r.Params.ProgressToken.(string)
 	if report, ok := s.reports.Load(token); ok {
@@ -268,7 +267,7 @@ func (s *Sessions) passProgress(_ context.Context, r *mcp.ProgressNotificationCl
 	}
 }
 
-// release ends the use of a session. One that has failed is not used again.
+// release ends the use of a session. A failed session is not used again.
 func (s *Sessions) release(c *session, healthy bool) {
 	defer s.work.Done()
 	s.mu.Lock()
@@ -287,7 +286,7 @@ func (s *Sessions) release(c *session, healthy bool) {
 	}
 }
 
-// expire closes a session that nobody has used for long enough.
+// expire closes a session that was unused for its idle time.
 func (s *Sessions) expire(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,8 +295,8 @@ func (s *Sessions) expire(c *session) {
 	}
 }
 
-// evict closes the session that was unused for longest if there are too many. A
-// session in use is never closed, so there can be more. mu is held.
+// evict closes the least recently used session if there are too many. Sessions in use are
+// never closed, so their number can exceed the limit. mu is held.
 func (s *Sessions) evict() {
 	if len(s.byID) <= s.cfg.Max {
 		return
@@ -313,8 +312,7 @@ func (s *Sessions) evict() {
 	}
 }
 
-// drop takes a session out of the table; it ends when the last user releases it.
-// mu is held.
+// drop removes a session, which ends when its last user releases it. mu is held.
 func (s *Sessions) drop(c *session) {
 	delete(s.byID, c.id)
 	if c.busy == 0 {
@@ -322,8 +320,7 @@ func (s *Sessions) drop(c *session) {
 	}
 }
 
-// end closes a session in the background, since the server may never answer. mu is
-// held.
+// end closes a session in the background, because the server may never answer. mu is held.
 func (s *Sessions) end(c *session) { s.work.Go(c.close) }
 
 func (c *session) close() {
@@ -336,10 +333,10 @@ func (c *session) close() {
 	}
 }
 
-// limitKey carries how many bytes a reply may have.
+// limitKey carries the maximum size of a response, in bytes.
 type limitKey struct{}
 
-// transport bounds replies and continues traces.
+// transport bounds responses and continues traces.
 type transport struct {
 	http.RoundTripper
 	life context.Context
@@ -356,15 +353,15 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	limit, ok := r.Context().Value(limitKey{}).(int64)
 	if !ok {
-		limit = maxBody
+		limit = maxReply
 	}
-	// The SDK reads replies as a whole, and the server is not trusted.
+	// The SDK reads a response into memory, and the server is not trusted.
 	res.Body = http.MaxBytesReader(nil, res.Body, limit)
 	return res, nil
 }
 
-// leave tells the server that the session ends. It does not matter whether that
-// succeeds: the server closes sessions that nobody uses.
+// leave tells the server that the session ends, as best effort: the server closes unused
+// sessions itself.
 func (t transport) leave(r *http.Request) *http.Response {
 	ctx, cancel := context.WithTimeout(r.Context(), closeLimit)
 	defer cancel()

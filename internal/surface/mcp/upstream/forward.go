@@ -1,50 +1,42 @@
-package mcp
+package upstream
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-// maxForwarded is how many bytes the result of another server's tool may have.
+// maxForwarded bounds the result of a tool, in bytes.
 const maxForwarded = 768 << 10
 
-func isModern(version string) bool { return version >= stateless }
+func isModern(version string) bool { return version >= Stateless }
 
-// callTool forwards calls of a tool. The answer is passed on as it is, apart from what
-// is too large for clients.
+// callTool forwards calls of a tool. The result is unchanged, except for parts that are too
+// large for clients.
 func (m *mount) callTool(name string) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ctx, cancel := withOwner(ctx)
-		defer cancel()
-		ctx, call := receiveCall(ctx, r.Extra)
 		result, err := forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
 			func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CallToolResult, error) {
 				return l.conn.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: name, Arguments: r.Params.Arguments,
 					InputResponses: r.Params.InputResponses, RequestState: r.Params.RequestState})
 			})
-		if e, ok := op.AsError(err); ok {
-			return m.h.renderError(m.e, op.Op{Spec: op.Spec{Name: name}}, call, e), nil
-		}
 		if err != nil {
 			return nil, err
 		}
-		return m.h.bound(ctx, name, result), nil
+		return m.s.bound(name, result), nil
 	}
 }
 
-// bound keeps the result of another server's tool below the size at which clients fail:
-// large parts are stored, and the result tells where.
-func (h *Handler) bound(ctx context.Context, name string, r *mcp.CallToolResult) *mcp.CallToolResult {
+// bound keeps the result of a tool below the size at which clients fail. Large parts are
+// stored, and the result refers to them.
+func (s *Servers) bound(name string, r *mcp.CallToolResult) *mcp.CallToolResult {
 	b, err := json.Marshal(r)
 	if err != nil || len(b) <= maxForwarded {
 		return r
@@ -53,8 +45,8 @@ func (h *Handler) bound(ctx context.Context, name string, r *mcp.CallToolResult)
 	out.Content = slices.Clone(r.Content)
 	note := func(kind string, data []byte) mcp.Content {
 		text := fmt.Sprintf("[%s of %d bytes was omitted]", kind, len(data))
-		if h.Store != nil {
-			if path, _, err := h.Store(name, bytes.NewReader(data)); err == nil {
+		if s.cfg.Store != nil {
+			if path, _, err := s.cfg.Store(name, bytes.NewReader(data)); err == nil {
 				text = fmt.Sprintf("[%s of %d bytes is in %s]", kind, len(data), path)
 			}
 		}
@@ -108,27 +100,27 @@ func (m *mount) readResource(ctx context.Context, r *mcp.ReadResourceRequest) (*
 		})
 }
 
-// forwardSubscribe subscribes to a resource of another server, or unsubscribes. It is
-// false if the resource is of none.
-func (e *engine) forwardSubscribe(ctx context.Context, uri string, on bool) bool {
-	m := e.resourceOwner(uri)
+// Subscribe subscribes to a resource of a server. It reports false if none of them has it.
+func (s *Servers) Subscribe(ctx context.Context, uri string) bool {
+	m := s.resourceOwner(uri)
 	if m == nil {
 		return false
 	}
 	m.mu.Lock()
 	l := m.control
 	m.mu.Unlock()
-	if l != nil && on {
+	if l != nil {
 		_ = l.conn.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	}
-	return true // another client may still want it: what nobody wants is dropped here
+	return true
 }
 
-func (e *engine) resourceOwner(uri string) *mount {
-	e.h.mu.Lock()
-	all := slices.Collect(maps.Values(e.h.mounts))
-	e.h.mu.Unlock()
-	for _, m := range all {
+// Unsubscribe reports whether a server has the resource. The subscription there remains,
+// because other clients may use it; the SDK drops notifications without subscribers.
+func (s *Servers) Unsubscribe(uri string) bool { return s.resourceOwner(uri) != nil }
+
+func (s *Servers) resourceOwner(uri string) *mount {
+	for _, m := range s.all() {
 		m.mu.Lock()
 		owns := slices.Contains(m.resources, uri) || slices.ContainsFunc(m.templates, func(t string) bool {
 			prefix, _, _ := strings.Cut(t, "{")
@@ -142,16 +134,15 @@ func (e *engine) resourceOwner(uri string) *mount {
 	return nil
 }
 
-// complete forwards the completion of an argument to the server that it belongs to.
-func (h *Handler) complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+// Complete forwards the completion of an argument to the server that it belongs to.
+func (s *Servers) Complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	none := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
 	if r.Params.Ref == nil {
 		return none, nil
 	}
-	e := h.build()
-	owner, ref := e.resourceOwner(r.Params.Ref.URI), *r.Params.Ref
+	owner, ref := s.resourceOwner(r.Params.Ref.URI), *r.Params.Ref
 	if r.Params.Ref.Type == "ref/prompt" {
-		owner = e.promptOwner(ref.Name)
+		owner = s.promptOwner(ref.Name)
 		if owner != nil && !owner.Bare {
 			ref.Name = strings.TrimPrefix(ref.Name, owner.Name+"_")
 		}
@@ -167,10 +158,8 @@ func (h *Handler) complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.Co
 		})
 }
 
-func (e *engine) promptOwner(name string) *mount {
-	e.h.mu.Lock()
-	defer e.h.mu.Unlock()
-	for _, m := range e.h.mounts {
+func (s *Servers) promptOwner(name string) *mount {
+	for _, m := range s.all() {
 		m.mu.Lock()
 		owns := slices.Contains(m.prompts, name)
 		m.mu.Unlock()

@@ -1,4 +1,4 @@
-package mcp
+package upstream
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,16 +21,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// peer is a server with tools and sessions, and the transport that leads there.
+// peer is a server with tools and sessions, and the transport to it.
 type peer struct {
 	http.RoundTripper
-	url      *url.URL
-	server   *mcp.Server
-	inits    atomic.Int64
-	goodbyes atomic.Int64
-	stuck    atomic.Bool   // requests hang
-	entered  chan struct{} // a call of the tool "hang" has begun
-	ended    chan struct{}
+	url     *url.URL
+	server  *mcp.Server
+	inits   atomic.Int64
+	deletes atomic.Int64
+	stuck   atomic.Bool   // requests hang
+	entered chan struct{} // a call of the tool "hang" has begun
+	ended   chan struct{}
 }
 
 func newPeer(t *testing.T) *peer {
@@ -38,7 +39,7 @@ func newPeer(t *testing.T) *peer {
 	p.server = mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, &mcp.ServerOptions{PageSize: 2})
 	schema := map[string]any{"type": "object"}
 	for i := range 5 {
-		p.server.AddTool(&mcp.Tool{Name: fmt.Sprint("say", i), Description: "Say it back.", InputSchema: schema},
+		p.server.AddTool(&mcp.Tool{Name: fmt.Sprint("echo", i), Description: "Echo the arguments.", InputSchema: schema},
 			func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
 			})
@@ -83,7 +84,7 @@ func (p *peer) listen(t *testing.T, h http.Handler) {
 
 func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodDelete {
-		p.goodbyes.Add(1)
+		p.deletes.Add(1)
 	}
 	if p.stuck.Load() {
 		<-r.Context().Done()
@@ -94,7 +95,7 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.RoundTripper.RoundTrip(r)
 }
 
-// forgetSessions does what a restart of the server does.
+// forgetSessions ends all sessions, as a restart of the server does.
 func (p *peer) forgetSessions() {
 	if p.server == nil {
 		return
@@ -126,9 +127,9 @@ func (s *Sessions) len() int {
 	return len(s.byID)
 }
 
-func say(t *testing.T, s *Sessions, id string, p http.RoundTripper, args string) {
+func callEcho(t *testing.T, s *Sessions, id string, p http.RoundTripper, args string) {
 	t.Helper()
-	out, err := s.CallTool(t.Context(), id, p, "say0", json.RawMessage(args))
+	out, err := s.CallTool(t.Context(), id, p, "echo0", json.RawMessage(args))
 	if err != nil {
 		t.Fatalf("call of %s: %v", id, err)
 	}
@@ -143,14 +144,17 @@ func TestListTools(t *testing.T) {
 	err := newSessions(t, SessionsConfig{}).ListTools(t.Context(), "a", newPeer(t), func(name, description string, schema any) {
 		got = append(got, fmt.Sprintf("%s %q %v", name, description, schema))
 	})
-	want := `hang "" map[type:object]; say0 "Say it back." map[type:object]; say1 "Say it back." map[type:object]; ` +
-		`say2 "Say it back." map[type:object]; say3 "Say it back." map[type:object]; say4 "Say it back." map[type:object]`
-	if text := strings.Join(got, "; "); err != nil || text != want {
-		t.Errorf("got %s, %v, want %s", text, err, want)
+	var want []string
+	for i := range 5 {
+		want = append(want, fmt.Sprintf(`echo%d "Echo the arguments." map[type:object]`, i))
+	}
+	want = append(want, `hang "" map[type:object]`)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }
 
-// TestSessionIsKept: callers share one session, also while it is opened.
+// TestSessionIsKept: concurrent callers share one session, also while it is being opened.
 func TestSessionIsKept(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
@@ -158,7 +162,7 @@ func TestSessionIsKept(t *testing.T) {
 	for i := range 20 {
 		wait.Go(func() {
 			args := fmt.Sprintf(`{"i":%d}`, i)
-			if out, err := s.CallTool(t.Context(), "a", p, "say0", json.RawMessage(args)); err != nil ||
+			if out, err := s.CallTool(t.Context(), "a", p, "echo0", json.RawMessage(args)); err != nil ||
 				out.(passed).Content[0].(*mcp.TextContent).Text != args {
 				t.Errorf("got %v, %v, want %s", out, err, args)
 			}
@@ -170,13 +174,12 @@ func TestSessionIsKept(t *testing.T) {
 	}
 }
 
-// TestServerRestarts: the server does not know the session any more, and the call
-// succeeds nevertheless.
+// TestServerRestarts: a call succeeds although the server does not know the session any more.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
 	for i := range 3 {
-		say(t, s, "a", p, `{}`)
+		callEcho(t, s, "a", p, `{}`)
 		if n := p.inits.Load(); n != int64(i+1) {
 			t.Errorf("got %d sessions, want %d", n, i+1)
 		}
@@ -187,7 +190,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// TestRefusal: the server's words reach the caller, and the session stays.
+// TestRefusal: the server's error message reaches the caller, and the session stays open.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
@@ -195,45 +198,46 @@ func TestRefusal(t *testing.T) {
 	if e, ok := op.AsError(err); !ok || e.Code != op.Invalid || !strings.Contains(e.Msg, `unknown tool "nothing"`) {
 		t.Errorf("got %v, want that the tool is unknown", err)
 	}
-	say(t, s, "a", p, `{}`)
+	callEcho(t, s, "a", p, `{}`)
 	if n := p.inits.Load(); n != 1 {
 		t.Errorf("got %d sessions, want 1", n)
 	}
 }
 
-// TestUnreachable: the cause of the transport can be found in the error, and the
-// next call tries again.
+// TestUnreachable: the error wraps the cause, and the next call tries again.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
 	down := errors.New("down")
-	_, err := s.CallTool(t.Context(), "a", roundTripper(func(*http.Request) (*http.Response, error) { return nil, down }), "say0", nil)
+	_, err := s.CallTool(t.Context(), "a", roundTripper(func(*http.Request) (*http.Response, error) { return nil, down }), "echo0", nil)
 	if !errors.Is(err, down) {
 		t.Errorf("got %v, want %v", err, down)
 	}
 	if n := s.len(); n != 0 {
 		t.Errorf("got %d sessions kept, want 0", n)
 	}
-	say(t, s, "a", p, `{}`)
+	callEcho(t, s, "a", p, `{}`)
 }
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestUnusedSessionsEnd: after a while, and with a goodbye to the server.
+// TestUnusedSessionsEnd: an unused session ends after its idle time, and the server is notified.
 func TestUnusedSessionsEnd(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{Idle: time.Millisecond}), newPeer(t)
-	say(t, s, "a", p, `{}`)
+	callEcho(t, s, "a", p, `{}`)
 	testenv.Poll(t, "end of the session", func() bool { return s.len() == 0 && p.open() == 0 })
-	if n := p.goodbyes.Load(); n != 1 {
-		t.Errorf("got %d goodbyes, want 1", n)
+	if n := p.deletes.Load(); n != 1 {
+		t.Errorf("got %d deletes, want 1", n)
 	}
-	say(t, s, "a", p, `{}`)
+	callEcho(t, s, "a", p, `{}`)
 }
 
-// TestTooManySessions: the one that was unused for longest ends; one in use does not.
+// TestTooManySessions: the least recently used session is closed, but never one in use.
 func TestTooManySessions(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, SessionsConfig{Max: 2})
@@ -249,9 +253,9 @@ func TestTooManySessions(t *testing.T) {
 	}()
 	<-peers["a"].entered
 	for _, id := range []string{"b", "c", "d"} {
-		say(t, s, id, peers[id], `{}`)
+		callEcho(t, s, id, peers[id], `{}`)
 	}
-	// The server ends the session of a first attempt by itself, a moment later.
+	// The server ends the session of a first attempt itself, with a delay.
 	testenv.Poll(t, "eviction", func() bool {
 		return peers["b"].open() == 0 && peers["c"].open() == 0 && peers["a"].open() == 1 && peers["d"].open() == 1
 	})
@@ -267,7 +271,7 @@ func TestTooManySessions(t *testing.T) {
 func TestForget(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
-	say(t, s, "a", p, `{}`)
+	callEcho(t, s, "a", p, `{}`)
 	s.Forget("a")
 	s.Forget("b")
 	if n := s.len(); n != 0 {
@@ -276,7 +280,7 @@ func TestForget(t *testing.T) {
 	testenv.Poll(t, "end of the session", func() bool { return p.open() == 0 })
 }
 
-// TestClose: a call that hangs, and a handshake that does, end with Close.
+// TestClose: a hanging call and a hanging handshake end with Close.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
@@ -307,15 +311,15 @@ func TestClose(t *testing.T) {
 			t.Errorf("got %v, want %v", err, errClosed)
 		}
 	}
-	if _, err := s.CallTool(t.Context(), "a", p, "say0", nil); !errors.Is(err, errClosed) {
+	if _, err := s.CallTool(t.Context(), "a", p, "echo0", nil); !errors.Is(err, errClosed) {
 		t.Errorf("got %v, want %v", err, errClosed)
 	}
-	if n := p.goodbyes.Load(); n != 0 {
-		t.Errorf("got %d goodbyes, want 0", n)
+	if n := p.deletes.Load(); n != 0 {
+		t.Errorf("got %d deletes, want 0", n)
 	}
 }
 
-// TestCloseDuringCall: a call that fails because of Close says so, also if its own context has not ended yet.
+// TestCloseDuringCall: a call that Close interrupts returns errClosed, even if its own context has not ended.
 func TestCloseDuringCall(t *testing.T) {
 	t.Parallel()
 	p := newPeer(t)
@@ -331,8 +335,8 @@ func TestCloseDuringCall(t *testing.T) {
 	}
 }
 
-// TestCloseOfStuckServer: a server that answers nothing any more, not even that a
-// call is canceled, does not hold up Close.
+// TestCloseOfStuckServer: a server that stops answering, even to a cancellation, does not
+// delay Close.
 func TestCloseOfStuckServer(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)
@@ -349,7 +353,7 @@ func TestCloseOfStuckServer(t *testing.T) {
 	}
 }
 
-// TestEndlessReplies: a server cannot fill the memory of its caller.
+// TestEndlessReplies: a server cannot exhaust the memory of its caller.
 func TestEndlessReplies(t *testing.T) {
 	t.Parallel()
 	var p peer

@@ -1,4 +1,4 @@
-package mcp
+package upstream
 
 import (
 	"bytes"
@@ -11,23 +11,32 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// drainLimit bounds the wait for messages that came before a reply.
-const drainLimit = time.Second
+const (
+	// drainLimit bounds the wait for messages that arrived before a reply.
+	drainLimit = time.Second
+	// drainPause is the pause between two checks.
+	drainPause = time.Millisecond
+)
 
-// notices counts the messages of a server that belong to a call: logs and progress. The
-// SDK handles them beside replies, so that a reply can overtake them; whoever has a reply
-// waits until what came before it was passed on.
+// notices counts the notifications of a server that belong to a call: logs and progress. The
+// SDK handles them concurrently with replies, so a reply can overtake them. Before a reply is
+// forwarded, drain waits for the notifications that arrived before it.
 type notices struct{ received, handled atomic.Int64 }
 
-// drain waits until everything that was received is handled.
+// drain waits until all received notifications are handled.
 func (n *notices) drain(ctx context.Context) {
-	want := n.received.Load()
-	for deadline := time.Now().Add(drainLimit); n.handled.Load() < want && time.Now().Before(deadline) && ctx.Err() == nil; {
-		time.Sleep(time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	for want := n.received.Load(); n.handled.Load() < want; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(drainPause):
+		}
 	}
 }
 
-// middleware counts what is handled.
+// middleware counts the handled notifications.
 func (n *notices) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if method == "notifications/message" || method == "notifications/progress" {
@@ -37,14 +46,14 @@ func (n *notices) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// marks are how such messages look. In a text a quote would be escaped.
+// marks identify such notifications. Quotes in a text would be escaped.
 var marks = [][]byte{[]byte(`"notifications/message"`), []byte(`"notifications/progress"`)}
 
-// reader counts what passes.
+// noticeReader counts the received notifications.
 type noticeReader struct {
 	io.ReadCloser
 	n    *notices
-	rest []byte // the end of what was read: a mark may be cut
+	rest []byte // the end of the previous read: it may contain part of a mark
 }
 
 func (r *noticeReader) Read(p []byte) (int, error) {
@@ -69,7 +78,7 @@ func (r *noticeReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noticeTransport counts in the replies of a server.
+// noticeTransport counts the notifications in the responses of a server.
 type noticeTransport struct {
 	http.RoundTripper
 	n *notices

@@ -1,4 +1,4 @@
-package mcp
+package upstream
 
 import (
 	"context"
@@ -26,20 +26,20 @@ const (
 	linkSession                 // the requests of one session
 )
 
-// link is a connection to another server. A client with a session has one of its own,
-// so that what the server asks for in turn reaches the right client.
+// link is a connection to another server. Each client session has a separate one, so that
+// questions of the server reach the right client.
 type link struct {
-	m    *mount
-	conn *mcp.ClientSession
-	stop func() // ends the process, if it has one
-	news notices
+	m       *mount
+	conn    *mcp.ClientSession
+	stop    func() // ends the process, if it has one
+	notices notices
 
 	once sync.Once
 	mu   sync.Mutex
 	runs []*run
 }
 
-// run is a request that the link forwards at the moment.
+// run is a request that the link is forwarding.
 type run struct {
 	ctx     context.Context
 	session *mcp.ServerSession
@@ -55,8 +55,8 @@ func (m *mount) connect(ctx context.Context, kind linkKind, client *mcp.ServerSe
 	if err != nil {
 		return nil, err
 	}
-	c := mcp.NewClient(&mcp.Implementation{Name: m.h.Name, Version: m.h.Version}, l.options(kind, client))
-	c.AddReceivingMiddleware(l.news.middleware, l.forwardQuestions)
+	c := mcp.NewClient(&mcp.Implementation{Name: m.s.cfg.Name, Version: m.s.cfg.Version}, l.options(kind, client))
+	c.AddReceivingMiddleware(l.notices.middleware, l.forwardQuestions)
 	options := &mcp.ClientSessionOptions{}
 	if kind != linkModern {
 		options.ProtocolVersion = "2025-11-25"
@@ -66,7 +66,7 @@ func (m *mount) connect(ctx context.Context, kind linkKind, client *mcp.ServerSe
 		return nil, err
 	}
 	if caps := l.conn.InitializeResult().Capabilities; kind != linkModern && caps != nil && caps.Logging != nil {
-		_ = l.conn.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "debug"}) // clients choose what they hear
+		_ = l.conn.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "debug"}) // clients choose the level that they receive
 	}
 	return l, nil
 }
@@ -78,21 +78,21 @@ func (m *mount) transport(ctx context.Context, l *link, kind linkKind) (mcp.Tran
 			return nil, err
 		}
 		l.stop = stop
-		return &mcp.IOTransport{Reader: &noticeReader{ReadCloser: out, n: &l.news}, Writer: in}, nil
+		return &mcp.IOTransport{Reader: &noticeReader{ReadCloser: out, n: &l.notices}, Writer: in}, nil
 	}
 	client := &http.Client{Transport: http.DefaultTransport}
 	if m.Client != nil {
 		*client = *m.Client
 	}
-	client.Transport = noticeTransport{client.Transport, &l.news}
+	client.Transport = noticeTransport{client.Transport, &l.notices}
 	if m.SSE {
 		return &mcp.SSEClientTransport{Endpoint: m.URL, HTTPClient: client}, nil
 	}
-	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxBody,
+	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxReply,
 		DisableStandaloneSSE: kind == linkModern}, nil
 }
 
-// options make a link pass on what the server asks and says.
+// options make a link forward questions and notifications of the server.
 func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOptions {
 	o := &mcp.ClientOptions{
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
@@ -131,11 +131,11 @@ func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOpti
 	}
 	if kind == linkControl {
 		changed := func() {
-			l.m.h.work.Go(func() {
+			l.m.s.work.Go(func() {
 				ctx, cancel := context.WithTimeout(l.m.life, connectLimit)
 				defer cancel()
 				if err := l.m.refresh(ctx); err != nil && ctx.Err() == nil {
-					l.m.h.Log.Warn("cannot list the tools of an MCP server", "server", l.m.Name, "error", err)
+					l.m.s.cfg.Log.Warn("cannot list the tools of an MCP server", "server", l.m.Name, "error", err)
 				}
 			})
 		}
@@ -143,14 +143,14 @@ func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOpti
 		o.PromptListChangedHandler = func(context.Context, *mcp.PromptListChangedRequest) { changed() }
 		o.ResourceListChangedHandler = func(context.Context, *mcp.ResourceListChangedRequest) { changed() }
 		o.ResourceUpdatedHandler = func(ctx context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
-			_ = l.m.e.server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: r.Params.URI})
+			_ = l.m.s.local.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: r.Params.URI})
 		}
 	}
 	return o
 }
 
-// forwardQuestions asks the client what the server asks. The SDK would refuse schemas
-// that it does not know.
+// forwardQuestions forwards questions of the server to the client as they are. The handlers
+// of the SDK would refuse schemas that it does not know.
 func (l *link) forwardQuestions(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		elicit, _ := req.GetParams().(*mcp.ElicitParams)
@@ -168,8 +168,8 @@ func (l *link) forwardQuestions(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// current returns the request that a message of the server belongs to. If several are
-// under way for different clients, nobody can tell.
+// current returns the request that a message of the server belongs to. With requests of
+// several clients in flight, that is unknown.
 func (l *link) current() (*run, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +179,7 @@ func (l *link) current() (*run, error) {
 	last := l.runs[len(l.runs)-1]
 	for _, f := range l.runs {
 		if f.session != last.session {
-			return nil, errors.New("several clients are waiting for this server, and it cannot be told which one to ask")
+			return nil, errors.New("several clients are waiting for this server, so its question cannot be assigned to one")
 		}
 	}
 	return last, nil
@@ -207,7 +207,7 @@ func (l *link) busy() bool {
 	return len(l.runs) > 0
 }
 
-// enter notes a request that is forwarded; leave ends it.
+// enter registers a request that is forwarded; leave removes it.
 func (l *link) enter(ctx context.Context, s *mcp.ServerSession, token any) (f *run, leave func()) {
 	f = &run{ctx: ctx, session: s, token: token, own: "p" + strconv.FormatInt(runIDs.Add(1), 10)}
 	l.mu.Lock()
@@ -217,11 +217,11 @@ func (l *link) enter(ctx context.Context, s *mcp.ServerSession, token any) (f *r
 		l.mu.Lock()
 		l.runs = slices.DeleteFunc(l.runs, func(other *run) bool { return other == f })
 		l.mu.Unlock()
-		l.m.touch()
+		l.m.resetIdleTimer()
 	}
 }
 
-func (m *mount) touch() {
+func (m *mount) resetIdleTimer() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.idle != nil && m.Idle > 0 && m.control != nil {
@@ -244,7 +244,7 @@ func (l *link) close() {
 	})
 }
 
-// reach returns the link for a request, and opens it if need be.
+// reach returns the link for a request, and opens it if necessary.
 func (m *mount) reach(ctx context.Context, s *mcp.ServerSession, modern bool) (*link, error) {
 	m.mu.Lock()
 	var l *link
@@ -261,7 +261,7 @@ func (m *mount) reach(ctx context.Context, s *mcp.ServerSession, modern bool) (*
 		return l, nil
 	}
 	if m.life.Err() != nil {
-		return nil, errors.New("it was removed")
+		return nil, errors.New("the server was removed")
 	}
 	switch {
 	case m.Start != nil || s == nil || !modern && s.ID() == "":
@@ -286,20 +286,20 @@ func (m *mount) restart(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if idle { // nobody waits for its end any more
-		m.h.work.Go(func() {
+	if idle { // the goroutine of begin has ended
+		m.s.work.Go(func() {
 			_ = l.conn.Wait()
-			if !m.ended(l) && m.life.Err() == nil {
-				m.h.mu.Lock()
-				defer m.h.mu.Unlock()
-				m.begin(m.e)
+			if !m.noteEnd(l) && m.life.Err() == nil {
+				m.s.mu.Lock()
+				defer m.s.mu.Unlock()
+				m.begin()
 			}
 		})
 	}
 	return l, nil
 }
 
-// keep opens a link and keeps it as long as its client, or as it lives.
+// keep opens a link and keeps it until it or its client ends.
 func (m *mount) keep(ctx context.Context, kind linkKind, s *mcp.ServerSession) (*link, error) {
 	m.opening.Lock()
 	defer m.opening.Unlock()
@@ -336,22 +336,22 @@ func (m *mount) keep(ctx context.Context, kind linkKind, s *mcp.ServerSession) (
 		m.mu.Unlock()
 		l.close()
 	}
-	m.h.work.Go(func() { _ = l.conn.Wait(); forget() })
+	m.s.work.Go(func() { _ = l.conn.Wait(); forget() })
 	if s != nil {
-		m.h.work.Go(func() { _ = s.Wait(); forget() })
+		m.s.work.Go(func() { _ = s.Wait(); forget() })
 	}
 	return l, nil
 }
 
-// forward sends a request to the server. If the server is found gone before it has got
-// the request, it is restarted and gets it then.
+// forward sends a request to the server. If the server has ended before it received the
+// request, forward restarts it and retries once.
 func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern bool, meta mcp.Meta,
 	send func(context.Context, *link, mcp.Meta) (R, error)) (R, error) {
 	var none R
 	for retried := false; ; retried = true {
 		l, err := m.reach(ctx, s, modern)
 		if err != nil {
-			return none, m.errBroken(err)
+			return none, m.errUnreachable(err)
 		}
 		f, leave := l.enter(ctx, s, meta["progressToken"])
 		own := mcp.Meta{}
@@ -361,7 +361,7 @@ func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern 
 			own["progressToken"] = f.own
 		}
 		out, err := send(ctx, l, own)
-		l.news.drain(ctx)
+		l.notices.drain(ctx)
 		leave()
 		answer, answered := errors.AsType[*jsonrpc.Error](err)
 		unsent := answered && answer.Code == codeNotSent || errors.Is(err, mcp.ErrSessionMissing) ||
@@ -374,12 +374,12 @@ func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern 
 		}
 		m.discard(l)
 		if retried || !unsent {
-			return none, m.errBroken(err)
+			return none, m.errUnreachable(err)
 		}
 	}
 }
 
-// discard takes a link that does not work out of use.
+// discard removes a link that does not work.
 func (m *mount) discard(l *link) {
 	m.mu.Lock()
 	if m.modern == l {
@@ -394,5 +394,5 @@ func (m *mount) discard(l *link) {
 		}
 	}
 	m.mu.Unlock()
-	m.h.work.Go(l.close)
+	m.s.work.Go(l.close)
 }

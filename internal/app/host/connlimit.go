@@ -13,37 +13,37 @@ import (
 )
 
 const (
-	// maxConns is how many connections a server has at most. It never takes more than half of the
-	// files that the process may open: the other half is for what it serves.
+	// maxConns is the maximum number of connections of a server. They use at most half of the
+	// files that the process may open, so that the other half is available to services.
 	maxConns = 65536
-	// crowdLog is how often refused connections are logged at most.
-	crowdLog = time.Minute
+	// limitLogInterval is the minimum interval between logs of rejected connections.
+	limitLogInterval = time.Minute
 )
 
-// crowd bounds the connections of a server: all of them, and those of one address, which may take half. Those that
-// became WebSockets are not counted: their client has signed in.
-type crowd struct {
+// connLimit bounds the connections of a server. Connections from one address may use half of the
+// limit. WebSockets are not counted, because their clients are authenticated.
+type connLimit struct {
 	limit int
 	log   *slog.Logger
 
 	mu      sync.Mutex
 	conns   map[net.Conn]netip.Prefix
 	peers   map[netip.Prefix]int
-	refused int // since it was logged last
+	refused int // since the last log
 	logged  time.Time
 }
 
-func newCrowd(log *slog.Logger) *crowd {
+func newConnLimit(log *slog.Logger) *connLimit {
 	limit := maxConns
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < 2*maxConns {
 		limit = max(int(files.Cur/2), 2)
 	}
-	return &crowd{limit: limit, log: log, conns: map[net.Conn]netip.Prefix{}, peers: map[netip.Prefix]int{}}
+	return &connLimit{limit: limit, log: log, conns: map[net.Conn]netip.Prefix{}, peers: map[netip.Prefix]int{}}
 }
 
-// note learns what connections do, and closes a new one that is too many.
-func (c *crowd) note(conn net.Conn, state http.ConnState) {
+// note tracks the states of connections, and closes new connections above the limit.
+func (c *connLimit) note(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if peer, ok := peerOf(conn); ok && !c.enter(conn, peer) {
@@ -54,7 +54,7 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// peerOf returns the network that a client is counted by; ok is false for a client of a Unix socket.
+// peerOf returns the network by which a client is counted; ok is false for a Unix socket.
 func peerOf(conn net.Conn) (peer netip.Prefix, ok bool) {
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -68,7 +68,7 @@ func peerOf(conn net.Conn) (peer netip.Prefix, ok bool) {
 	return peer, err == nil
 }
 
-func (c *crowd) enter(conn net.Conn, peer netip.Prefix) bool {
+func (c *connLimit) enter(conn net.Conn, peer netip.Prefix) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.conns) < c.limit && c.peers[peer] < c.limit/2 {
@@ -76,15 +76,15 @@ func (c *crowd) enter(conn net.Conn, peer netip.Prefix) bool {
 		c.peers[peer]++
 		return true
 	}
-	if c.refused++; time.Since(c.logged) > crowdLog {
-		c.log.Warn("connections refused: too many are open", "peer", peer, "of_peer", c.peers[peer], "open",
+	if c.refused++; time.Since(c.logged) > limitLogInterval {
+		c.log.Warn("connections rejected: limit reached", "peer", peer, "of_peer", c.peers[peer], "open",
 			len(c.conns), "limit", c.limit, "refused", c.refused)
 		c.logged, c.refused = time.Now(), 0
 	}
 	return false
 }
 
-func (c *crowd) leave(conn net.Conn) {
+func (c *connLimit) leave(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	peer, ok := c.conns[conn]

@@ -1,7 +1,4 @@
-// Package ticket provides authentication as operations: one-time tickets for URLs that are
-// opened in a browser, and a check for reverse proxies. The mechanism is internal/auth; this
-// package owns nothing.
-package ticket
+package host
 
 import (
 	"context"
@@ -15,17 +12,12 @@ type Issuer interface {
 	Issue(ctx context.Context) (ticket string, ttl time.Duration, err error)
 }
 
-// Config of the service.
-type Config struct{ Issuer Issuer }
+// Tickets provides authentication as operations: one-time tickets for URLs that a browser
+// opens, and a check for reverse proxies.
+type Tickets struct{ Issuer Issuer }
 
-// Service provides the operations.
-type Service struct{ Config }
-
-// New returns the service.
-func New(c Config) *Service { return &Service{c} }
-
-// Ops returns the operations of the service.
-func (s *Service) Ops() []op.Op {
+// Ops returns the operations.
+func (s Tickets) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "auth_create_ticket", Route: "POST /tickets", Tag: "auth", SDK: "auth.create_ticket",
 			Style: op.Resource, NoTool: true, Verb: "auth ticket",
@@ -38,7 +30,7 @@ func (s *Service) Ops() []op.Op {
 }
 
 // Close does nothing.
-func (s *Service) Close() error { return nil }
+func (s Tickets) Close() error { return nil }
 
 // Ticket is a one-time ticket and its lifetime in seconds.
 type Ticket struct {
@@ -47,16 +39,16 @@ type Ticket struct {
 }
 
 // Create creates a ticket.
-func (s *Service) Create(ctx context.Context, _ op.None) (Ticket, error) {
+func (s Tickets) Create(ctx context.Context, _ op.None) (Ticket, error) {
 	t, ttl, err := s.Issuer.Issue(ctx)
 	if err != nil {
-		return Ticket{}, op.Errorf(op.Exhausted, "create ticket: %w", err)
+		return Ticket{}, op.Errorf(op.Exhausted, "cannot create a ticket: %w", err)
 	}
 	return Ticket{t, int(ttl.Seconds())}, nil
 }
 
-// Check returns the caller. Unauthenticated requests do not get here.
-func (s *Service) Check(ctx context.Context, _ op.None) (map[string]string, error) {
+// Check returns the caller. Unauthenticated requests never reach it.
+func (s Tickets) Check(ctx context.Context, _ op.None) (map[string]string, error) {
 	call := op.CallOf(ctx)
 	out := map[string]string{"status": "ok", "subject": call.Subject}
 	if call.Role != "" {
