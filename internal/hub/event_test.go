@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -102,7 +102,7 @@ func TestEventsResume(t *testing.T) {
 	one.res.Body.Close()
 	// What the hub notes for itself is nobody's business.
 	if _, err := r.provider.Update(t.Context(), r.sandbox("a").ID, func(s *sandbox.Spec) error {
-		note.Set(s, note.Active, "1")
+		naming.Annotate(s, naming.AnnotationLastActive, "1")
 		return nil
 	}); err != nil {
 		t.Fatal(err)

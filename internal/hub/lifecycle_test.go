@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -103,7 +103,7 @@ func TestEveryFieldTakesEffect(t *testing.T) {
 			DiskRate: 20 << 20, Bandwidth: 512 << 10},
 		Labels: map[string]string{"a": "b"}, Network: sandbox.Network{Mode: sandbox.NetworkAllow,
 			Allow: []string{"*.example.com:443"}}, Isolation: "none",
-		Annotations: map[string]string{note.Scaledown: "true"},
+		Annotations: map[string]string{naming.AnnotationScaledown: "true"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

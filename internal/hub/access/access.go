@@ -16,8 +16,8 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -113,7 +113,7 @@ func (g *Gate) openLink(token string) (auth.Link, bool) {
 	if err != nil {
 		return auth.Link{}, false
 	}
-	at := address.Prefix(sh.Sandbox) + "/"
+	at := naming.Path(sh.Sandbox) + "/"
 	l := auth.Link{Identity: shareIdentity(sh), Path: at, Scope: at, Expires: sh.Expires}
 	if sh.Port != 0 {
 		l.Path += "proxy/" + strconv.Itoa(sh.Port) + "/"

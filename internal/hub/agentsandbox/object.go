@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -196,7 +196,7 @@ func mark(k key, uid string) string {
 
 // markOf returns the object that a sandbox serves.
 func markOf(sb sandbox.Sandbox) (k key, uid string, ok bool) {
-	parts := strings.Split(sb.Spec.Annotations[note.Claim], "/")
+	parts := strings.Split(sb.Spec.Annotations[naming.AnnotationClaim], "/")
 	if len(parts) != 4 {
 		return key{}, "", false
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 )
 
 // Refusals for fields of a Pod, by what to do instead.
@@ -132,7 +132,7 @@ func (o *object) toEnvironment(owner, name string) (environment.Environment, []s
 		return m.env, m.refused
 	}
 	m.container(at+"containers[0].", pod.Containers[0])
-	image, err := imageref.Resolve(owner, m.env.Image)
+	image, err := naming.ResolveImage(owner, m.env.Image)
 	if err != nil {
 		m.refuse(at+"containers[0].image", "%v", err)
 	}

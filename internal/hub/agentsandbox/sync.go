@@ -11,7 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -130,7 +130,7 @@ func (s *Service) recorded() map[string]op.Op {
 	add(CreateOp, func(ctx context.Context, in any) (any, error) {
 		m := in.(making)
 		return s.Sandboxes.MakeFrom(ctx, m.env, lifecycle.CreateIn{Name: m.name, Env: m.vars, Labels: m.labels}, func(spec *sandbox.Spec) {
-			note.Set(spec, note.Claim, mark(m.key, m.uid))
+			naming.Annotate(spec, naming.AnnotationClaim, mark(m.key, m.uid))
 		})
 	})
 	add("claim_delete", func(ctx context.Context, in any) (any, error) {

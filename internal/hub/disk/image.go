@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -65,7 +65,7 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 	}
 	op.CallOf(ctx).TargetName = fault.Clip(in.Image)
 	owner := caller.Owner(ctx)
-	ref, err := imageref.Resolve(owner, imageref.Imported+in.Image)
+	ref, err := naming.ResolveImage(owner, naming.Imported+in.Image)
 	if err != nil {
 		return ImageOut{}, err
 	}
@@ -85,12 +85,12 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 		// The provider does not know budgets, and the archive was smaller.
 		return ImageOut{}, errors.Join(err, p.DeleteImage(context.WithoutCancel(ctx), ref))
 	}
-	list, err := p.Images(ctx, imageref.Prefix(owner))
+	list, err := p.Images(ctx, naming.ImagePrefix(owner))
 	if err != nil {
 		return ImageOut{}, fault.FromProvider("", err)
 	}
 	for _, i := range list {
-		if out := imageOut(i); out.Name == imageref.Imported+in.Image {
+		if out := imageOut(i); out.Name == naming.Imported+in.Image {
 			return out, nil
 		}
 	}
@@ -136,7 +136,7 @@ func importError(err error) error {
 }
 
 func imagesOf(ctx context.Context, p sandbox.Importer, owner string) (size int64, err error) {
-	list, err := p.Images(ctx, imageref.Prefix(owner))
+	list, err := p.Images(ctx, naming.ImagePrefix(owner))
 	for _, i := range list {
 		size += i.Size
 	}
@@ -151,7 +151,7 @@ func ImagesSize(ctx context.Context, p sandbox.Provider, owner string) (int64, e
 		return 0, nil
 	}
 	if c, ok := p.(sandbox.ImageCounter); ok {
-		if size, err := c.ImageUse(ctx, owner, imageref.Prefix(owner)); !errors.Is(err, sandbox.ErrUnsupported) {
+		if size, err := c.ImageUse(ctx, owner, naming.ImagePrefix(owner)); !errors.Is(err, sandbox.ErrUnsupported) {
 			return size, err
 		}
 	}
@@ -159,7 +159,7 @@ func ImagesSize(ctx context.Context, p sandbox.Provider, owner string) (int64, e
 }
 
 func imageOut(i sandbox.ImageInfo) ImageOut {
-	name, _, _ := strings.Cut(imageref.Name(i.Ref), ":")
+	name, _, _ := strings.Cut(naming.ImageName(i.Ref), ":")
 	return ImageOut{name, i.Size, i.Created.UTC()}
 }
 
@@ -169,7 +169,7 @@ func (s *Service) ListImages(ctx context.Context, _ op.None) ([]ImageOut, error)
 	if err != nil {
 		return nil, err
 	}
-	list, err := p.Images(ctx, imageref.Prefix(caller.Owner(ctx)))
+	list, err := p.Images(ctx, naming.ImagePrefix(caller.Owner(ctx)))
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (s *Service) DeleteImage(ctx context.Context, in DeleteImageIn) (string, er
 		return "", err
 	}
 	op.CallOf(ctx).TargetName = fault.Clip(in.Image)
-	ref, err := imageref.Resolve(caller.Owner(ctx), imageref.Imported+strings.TrimPrefix(in.Image, imageref.Imported))
+	ref, err := naming.ResolveImage(caller.Owner(ctx), naming.Imported+strings.TrimPrefix(in.Image, naming.Imported))
 	if err != nil {
 		return "", err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -57,7 +57,7 @@ type SnapshotOut struct {
 }
 
 func snapshotOut(s sandbox.Snapshot) SnapshotOut {
-	return SnapshotOut{s.Name, s.Owner, s.Sandbox, s.Parent, imageref.Name(s.Image), s.Size, s.Created.UTC()}
+	return SnapshotOut{s.Name, s.Owner, s.Sandbox, s.Parent, naming.ImageName(s.Image), s.Size, s.Created.UTC()}
 }
 
 // Snapshot saves a disk.

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -91,15 +91,15 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 				spec.Lifetime.EndPolicy = sandbox.IdleStop
 			}
 		}
-		note.Set(spec, note.Template, in.TemplateID)
+		naming.Annotate(spec, naming.AnnotationTemplate, in.TemplateID)
 		if len(in.Metadata) > 0 {
-			note.Set(spec, note.Metadata, string(metadata))
+			naming.Annotate(spec, naming.AnnotationMetadata, string(metadata))
 		}
 		if in.AutoResume != nil && in.AutoResume.Enabled {
-			note.Set(spec, note.Resume, "true")
+			naming.Annotate(spec, naming.AnnotationAutoResume, "true")
 		}
 		if in.Network != nil && in.Network.Public != nil && !*in.Network.Public {
-			note.Set(spec, note.Closed, "true")
+			naming.Annotate(spec, naming.AnnotationClosed, "true")
 		}
 	})
 	if err != nil {

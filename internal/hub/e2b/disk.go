@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 )
 
@@ -71,7 +71,7 @@ func (s *Service) Snapshots(ctx context.Context, in SnapshotsIn) ([]Snapshot, er
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(x disk.SnapshotOut) bool {
-		return in.Sandbox != "" && address.ClientID(x.Sandbox) != address.ClientID(in.Sandbox) || in.Name != "" && x.Name != in.Name
+		return in.Sandbox != "" && naming.E2BID(x.Sandbox) != naming.E2BID(in.Sandbox) || in.Name != "" && x.Name != in.Name
 	})
 	if in.Next != "" {
 		i := slices.IndexFunc(list, func(x disk.SnapshotOut) bool { return x.Name == in.Next })

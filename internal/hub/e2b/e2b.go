@@ -18,8 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -47,7 +46,7 @@ type Config struct {
 	Disks        *disk.Service
 	Environments *environment.Catalog
 	Tokens       *token.Signer
-	Domains      address.Domains
+	Domains      naming.Domains
 	MaxTimeout   time.Duration
 }
 
@@ -121,7 +120,7 @@ type Created struct {
 
 func (s *Service) created(ctx context.Context, sb sandbox.Sandbox) Created {
 	name := templateOf(sb.Spec)
-	c := Created{TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID,
+	c := Created{TemplateID: name, Alias: name, SandboxID: naming.E2BID(sb.ID), ClientID: clientID,
 		EnvdVersion: daemonVersion, Domain: s.domain(ctx)}
 	if !op.CallOf(ctx).Reader {
 		to := bearer(ctx)
@@ -141,7 +140,7 @@ func bearer(ctx context.Context) token.Bearer {
 
 // templateOf is the template that a client named, or the environment.
 func templateOf(spec sandbox.Spec) string {
-	if name := spec.Annotations[note.Template]; name != "" {
+	if name := spec.Annotations[naming.AnnotationTemplate]; name != "" {
 		return name
 	}
 	return spec.Environment
@@ -153,7 +152,7 @@ func (s *Service) domain(ctx context.Context) string {
 	if base == nil {
 		return ""
 	}
-	u, ok := s.Domains.Origin(*base, address.Site{Name: "x"})
+	u, ok := s.Domains.Origin(*base, naming.Site{Name: "x"})
 	if !ok {
 		// A bare address: every machine finds names below localhost.
 		local := *base
@@ -161,7 +160,7 @@ func (s *Service) domain(ctx context.Context) string {
 		if port := base.Port(); port != "" {
 			local.Host += ":" + port
 		}
-		if u, ok = s.Domains.Origin(local, address.Site{Name: "x"}); !ok {
+		if u, ok = s.Domains.Origin(local, naming.Site{Name: "x"}); !ok {
 			return ""
 		}
 	}
@@ -190,7 +189,7 @@ const never = 10 * 365 * 24 * time.Hour
 func (s *Service) listed(sb sandbox.Sandbox) Listed {
 	name := templateOf(sb.Spec)
 	l := Listed{
-		TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion,
+		TemplateID: name, Alias: name, SandboxID: naming.E2BID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion,
 		StartedAt: sb.Created.UTC(), EndAt: sb.Created.Add(never).UTC(), State: stateOf(sb), Metadata: metadataOf(sb.Spec),
 		CPUs:     max(1, int(math.Ceil(float64(sb.Spec.Resources.CPULimit)/1000))),
 		MemoryMB: sb.Spec.Resources.MemoryLimit >> 20, DiskMB: sb.Spec.Resources.Disk >> 20,
@@ -212,7 +211,7 @@ func stateOf(sb sandbox.Sandbox) string {
 
 func metadataOf(spec sandbox.Spec) map[string]string {
 	var all map[string]string
-	if text := spec.Annotations[note.Metadata]; text != "" && json.Unmarshal([]byte(text), &all) != nil {
+	if text := spec.Annotations[naming.AnnotationMetadata]; text != "" && json.Unmarshal([]byte(text), &all) != nil {
 		return nil
 	}
 	return all
@@ -247,7 +246,7 @@ func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
 	}
 	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: sb.Spec.Network.Mode == sandbox.NetworkOpen,
 		Network: networkOf(sb.Spec)}
-	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[note.Resume] != "", OnTimeout: "kill"}
+	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[naming.AnnotationAutoResume] != "", OnTimeout: "kill"}
 	if sb.Spec.Lifetime.EndPolicy == sandbox.IdlePause || sb.Spec.Lifetime.EndPolicy == sandbox.IdleStop {
 		d.Lifecycle.OnTimeout = "pause"
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -201,9 +201,9 @@ func (s *Service) SetNetwork(ctx context.Context, in NetworkIn) (op.None, error)
 		return op.None{}, err
 	}
 	_, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
-		delete(spec.Annotations, note.Closed)
+		delete(spec.Annotations, naming.AnnotationClosed)
 		if !*in.Public {
-			note.Set(spec, note.Closed, "true")
+			naming.Annotate(spec, naming.AnnotationClosed, "true")
 		}
 		return nil
 	})

@@ -5,7 +5,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -79,7 +79,7 @@ func networkOf(spec sandbox.Spec) *Network {
 	case sandbox.NetworkAllow:
 		n.Deny, n.Allow = everything[:1], spec.Network.Allow
 	}
-	if spec.Annotations[note.Closed] != "" {
+	if spec.Annotations[naming.AnnotationClosed] != "" {
 		n.Public = new(false)
 	}
 	if n.Deny == nil && n.Public == nil {

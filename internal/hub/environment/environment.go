@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -170,10 +170,10 @@ func (l Lease) Apply(s *sandbox.Spec) error {
 		return nil
 	case "scaledown":
 		s.Lifetime.IdlePolicy = sandbox.IdleStop
-		note.Set(s, note.Scaledown, "true")
+		naming.Annotate(s, naming.AnnotationScaledown, "true")
 	case "delete", "stop", "pause":
 		s.Lifetime.IdlePolicy = sandbox.IdlePolicy(l.Policy)
-		delete(s.Annotations, note.Scaledown)
+		delete(s.Annotations, naming.AnnotationScaledown)
 	default:
 		return fmt.Errorf("idle_policy %.40q: use delete, stop, scaledown or pause", l.Policy)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -186,7 +186,7 @@ func (f *Fleet) Connections(sb sandbox.Sandbox) []egress.Record {
 func (f *Fleet) RefreshCredentials(owner string) {
 	for _, b := range f.all() {
 		sb := b.seen()
-		if sb.Spec.Owner != owner || sb.Spec.Annotations[note.Secrets] == "" {
+		if sb.Spec.Owner != owner || sb.Spec.Annotations[naming.AnnotationSecrets] == "" {
 			continue
 		}
 		if p := b.egress(); p != nil {

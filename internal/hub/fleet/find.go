@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -23,7 +23,7 @@ func (f *Fleet) Find(ctx context.Context, name string) (sandbox.Sandbox, error) 
 	call := op.CallOf(ctx)
 	sb, err := f.directory.find(ctx, call, name)
 	// E2B's clients write IDs without a dash.
-	if id, ok := address.ParseClientID(name); ok && err != nil {
+	if id, ok := naming.ParseE2BID(name); ok && err != nil {
 		sb, err = f.directory.find(ctx, call, id)
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 	"github.com/cove-sandbox/cove/internal/network/authority"
 	"github.com/cove-sandbox/cove/internal/network/egress"
@@ -184,7 +184,7 @@ func (f *Fleet) box(sb sandbox.Sandbox) *Box {
 // noted only now and then, so the true time may be a little later.
 func lastUse(sb sandbox.Sandbox) time.Time {
 	last := sb.Changed
-	if n, err := strconv.ParseInt(sb.Spec.Annotations[note.Active], 10, 64); err == nil {
+	if n, err := strconv.ParseInt(sb.Spec.Annotations[naming.AnnotationLastActive], 10, 64); err == nil {
 		noted := time.Unix(n, 0).Add(sweepEvery)
 		if now := time.Now(); noted.After(now) {
 			noted = now
@@ -386,7 +386,7 @@ func (f *Fleet) SaveActivity(ctx context.Context) {
 		}
 		short, cancel := context.WithTimeout(ctx, askTimeout)
 		_, err := f.Provider.Update(short, b.id, func(s *sandbox.Spec) error {
-			note.Set(s, note.Active, strconv.FormatInt(last.Unix(), 10))
+			naming.Annotate(s, naming.AnnotationLastActive, strconv.FormatInt(last.Unix(), 10))
 			return nil
 		})
 		cancel()

@@ -10,8 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/hub/access"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -37,13 +36,13 @@ const (
 func (g *Gateway) routeByClient(r *http.Request) (route, bool) {
 	to := route{path: r.URL.EscapedPath(), full: r.URL.EscapedPath(), client: true}
 	if site, _, below := g.findSite(r); below {
-		id, ok := address.ParseClientID(site.Name)
+		id, ok := naming.ParseE2BID(site.Name)
 		to.name, to.port, to.byHost = id, site.Port, true
 		return to, ok && site.Port != 0
 	}
 	// Older clients send the header with their calls of the control API, too.
 	if text := r.Header.Get(headerClientID); text != "" && !isControlCall(r) {
-		id, ok := address.ParseClientID(text)
+		id, ok := naming.ParseE2BID(text)
 		if !ok {
 			// Nobody has that ID, but the reply is for such a client.
 			id = "sb-" + strings.Repeat("0", 16)
@@ -133,7 +132,7 @@ func (g *Gateway) isBelow(r *http.Request) bool {
 
 // isPublic reports whether the ports of a sandbox are open to everybody.
 func (g *Gateway) isPublic(sb sandbox.Sandbox) bool {
-	return g.PublicPorts && sb.Spec.Annotations[note.Closed] == ""
+	return g.PublicPorts && sb.Spec.Annotations[naming.AnnotationClosed] == ""
 }
 
 func hasBearer(r *http.Request) bool {
@@ -157,7 +156,7 @@ func (g *Gateway) serveClient(w http.ResponseWriter, r *http.Request, to route, 
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return true
-	case !awake && (sb.Spec.Annotations[note.Resume] == "" || sb.State == sandbox.Deleting):
+	case !awake && (sb.Spec.Annotations[naming.AnnotationAutoResume] == "" || sb.State == sandbox.Deleting):
 		g.refuseClient(w, r, to, http.StatusBadGateway, messageNoSandbox)
 		return true
 	}
@@ -166,7 +165,7 @@ func (g *Gateway) serveClient(w http.ResponseWriter, r *http.Request, to route, 
 
 // refuseClient replies as E2B's clients expect it.
 func (g *Gateway) refuseClient(w http.ResponseWriter, r *http.Request, to route, status int, message string) {
-	body, err := op.JSON(map[string]any{"sandboxId": address.ClientID(to.name), "message": message, "code": status})
+	body, err := op.JSON(map[string]any{"sandboxId": naming.E2BID(to.name), "message": message, "code": status})
 	if err != nil {
 		body = nil
 	}

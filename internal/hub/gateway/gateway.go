@@ -20,8 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/page"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -57,7 +57,7 @@ type Config struct {
 	WhileValid func(context.Context) (_ context.Context, done func())
 	// Domains are the names below which sandboxes and their ports have host names,
 	// PublicHosts further names of the hub, which can be below a domain.
-	Domains     address.Domains
+	Domains     naming.Domains
 	PublicHosts []string
 	// Tokens are those of sandboxes, for E2B's clients; nil: there are none.
 	Tokens *token.Signer

@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/auth/origin"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -44,9 +44,9 @@ func (g *Gateway) SignIn(c *auth.Config) {
 }
 
 // findSite returns the site that a request addresses by its host name.
-func (g *Gateway) findSite(r *http.Request) (site address.Site, domain string, below bool) {
+func (g *Gateway) findSite(r *http.Request) (site naming.Site, domain string, below bool) {
 	if g.isOwnName(r.Host) || g.isControlHost(r) {
-		return address.Site{}, "", false
+		return naming.Site{}, "", false
 	}
 	return g.Domains.Find(r.Host)
 }
@@ -140,7 +140,7 @@ func (g *Gateway) redirectVisit(w http.ResponseWriter, r *http.Request, to route
 	switch {
 	case to.pass != "":
 		// A pass gives no other. The browser itself may have a session for one.
-		origin.Redirect(w, base.Path+address.Prefix(to.name)+to.full, r.URL.RawQuery)
+		origin.Redirect(w, base.Path+naming.Path(to.name)+to.full, r.URL.RawQuery)
 	case named && !origin.IsFramed(r):
 		query := r.URL.RawQuery
 		if g.Sessions != nil && id.Via != auth.ViaOpen {
@@ -163,7 +163,7 @@ func (g *Gateway) redirectVisit(w http.ResponseWriter, r *http.Request, to route
 		if _, domain, below := g.findSite(r); below {
 			at = g.home(base, domain)
 		}
-		origin.Redirect(w, at+address.Prefix(site.Name)+"/"+g.Sessions.Pass(r.Context(), site.Key())+path, r.URL.RawQuery)
+		origin.Redirect(w, at+naming.Path(site.Name)+"/"+g.Sessions.Pass(r.Context(), site.Key())+path, r.URL.RawQuery)
 	}
 }
 

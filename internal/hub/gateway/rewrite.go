@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/filesystem/subpath"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
@@ -35,7 +35,7 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 	}
 	out.Header.Del(headerClientPort)
 	if t.client {
-		out.Header.Set(headerClientID, address.ClientID(t.sb.ID))
+		out.Header.Set(headerClientID, naming.E2BID(t.sb.ID))
 	}
 	switch {
 	case t.port == 0:

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/page"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
@@ -27,12 +27,12 @@ type route struct {
 }
 
 // site is whose content the route leads to. The sandbox's server shows ports by path.
-func (to route) site() address.Site {
+func (to route) site() naming.Site {
 	if to.port != 0 {
-		return address.Site{Name: to.name, Port: to.port}
+		return naming.Site{Name: to.name, Port: to.port}
 	}
 	port, _, _ := to.pathPort()
-	return address.Site{Name: to.name, Port: port}
+	return naming.Site{Name: to.name, Port: port}
 }
 
 // hasOrigin reports whether the site has its host for itself.
@@ -103,9 +103,9 @@ func (g *Gateway) Front(next http.Handler) http.Handler {
 		}
 		inner := r.WithContext(context.WithValue(r.Context(), routeKey{}, to))
 		u := *r.URL
-		u.Path, u.RawPath = address.Prefix(to.name)+"/", ""
+		u.Path, u.RawPath = naming.Path(to.name)+"/", ""
 		if to.path == "" {
-			u.Path = address.Prefix(to.name)
+			u.Path = naming.Path(to.name)
 		}
 		inner.URL = &u
 		next.ServeHTTP(w, inner)
@@ -134,7 +134,7 @@ func parsePath(escaped string) (route, bool) {
 	if err != nil || sandbox.CheckName(name) != nil {
 		return route{}, false
 	}
-	to := route{name: name, path: rest[len(segment):], prefix: address.Prefix(name)}
+	to := route{name: name, path: rest[len(segment):], prefix: naming.Path(name)}
 	to.full = to.path
 	if pass, _, _ := strings.Cut(strings.TrimPrefix(to.path, "/"), "/"); auth.IsPass(pass) {
 		to.pass, to.path, to.prefix = pass, to.path[1+len(pass):], to.prefix+"/"+pass

@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -108,7 +107,7 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 // registry.
 func (s *Service) checkImported(ctx context.Context, name, ref string) error {
 	p, ok := s.Provider.(sandbox.Importer)
-	if !ok || !strings.HasPrefix(name, imageref.Imported) || !s.Provider.Abilities().Image {
+	if !ok || !strings.HasPrefix(name, naming.Imported) || !s.Provider.Abilities().Image {
 		return nil
 	}
 	list, err := p.Images(ctx, ref)
@@ -165,7 +164,7 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 	}
 	spec.Name, spec.Owner = in.Name, caller.Owner(ctx)
 	named := in.Image
-	if in.Image, err = imageref.Resolve(spec.Owner, named); err != nil {
+	if in.Image, err = naming.ResolveImage(spec.Owner, named); err != nil {
 		return spec, err
 	}
 	if err := s.checkImported(ctx, named, in.Image); err != nil {
@@ -184,7 +183,7 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 		spec.Volumes = append(spec.Volumes, sandbox.Volume(v))
 	}
 	if in.App != "" {
-		note.Set(&spec, note.App, in.App)
+		naming.Annotate(&spec, naming.AnnotationApp, in.App)
 	}
 	amounts := environment.Amounts{CPU: in.CPU, Memory: in.Memory, CPULimit: in.CPULimit, MemoryLimit: in.MemoryLimit,
 		Disk: in.DiskLimit, DiskRate: in.DiskRate, Bandwidth: in.Bandwidth}

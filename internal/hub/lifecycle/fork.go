@@ -7,7 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -75,7 +75,7 @@ func (s *Service) Fork(ctx context.Context, in ForkIn) ([]Object, error) {
 func (s *Service) copySpec(original sandbox.Spec) sandbox.Spec {
 	spec := original.Clone()
 	spec.Name = ""
-	delete(spec.Annotations, note.Active)
+	delete(spec.Annotations, naming.AnnotationLastActive)
 	spec.Lifetime.Timeout = min(spec.Lifetime.Timeout, s.MaxTimeout)
 	return spec
 }

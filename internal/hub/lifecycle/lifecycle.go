@@ -13,10 +13,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -62,7 +62,7 @@ type Config struct {
 	// MaxTimeout and MaxIdleTimeout bound what may be asked for.
 	MaxTimeout, MaxIdleTimeout time.Duration
 	// Domains are the names below which ports have hosts of their own.
-	Domains address.Domains
+	Domains naming.Domains
 	Version string
 	Metrics *metric.Registry
 }

@@ -10,10 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -70,8 +68,8 @@ type Stage struct {
 func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	spec := sb.Spec
 	o := Object{
-		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: imageref.Name(spec.Image),
-		App:  spec.Annotations[note.App],
+		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: naming.ImageName(spec.Image),
+		App:  spec.Annotations[naming.AnnotationApp],
 		Args: spec.Args, Env: spec.Env, Workdir: spec.Workdir, Ports: spec.Ports, Labels: spec.Labels,
 		Timeout:     environment.Minutes(spec.Lifetime.Timeout),
 		IdleTimeout: environment.Minutes(spec.Lifetime.IdleTimeout), IdlePolicy: string(spec.Lifetime.IdlePolicy),
@@ -88,7 +86,7 @@ func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 		o.Env = maps.Clone(o.Env)
 		secret.HideEnv(o.Env)
 	}
-	if spec.Annotations[note.Scaledown] != "" {
+	if spec.Annotations[naming.AnnotationScaledown] != "" {
 		o.IdlePolicy = "scaledown"
 	}
 	if at, ok := fleet.Expiry(sb); ok {
@@ -139,7 +137,7 @@ func (s *Service) addAddresses(ctx context.Context, o *Object) {
 	if o.User != caller.Owner(ctx) || call.Share != nil {
 		name = o.ID
 	}
-	at := func(path string) string { return call.URL("http", address.Prefix(name)+path, "") }
+	at := func(path string) string { return call.URL("http", naming.Path(name)+path, "") }
 	o.URL = at("/")
 	o.Endpoints = map[string]string{"mcp": at("/mcp")}
 	for _, p := range o.Ports {

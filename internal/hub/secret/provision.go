@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
 	"github.com/cove-sandbox/cove/internal/network/egress"
@@ -27,7 +27,7 @@ var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cer
 
 // Names returns the secrets that a sandbox was given.
 func Names(s sandbox.Spec) []string {
-	if list := s.Annotations[note.Secrets]; list != "" {
+	if list := s.Annotations[naming.AnnotationSecrets]; list != "" {
 		return strings.Split(list, ",")
 	}
 	return nil
@@ -58,7 +58,7 @@ func (v *Vault) Assign(s *sandbox.Spec, names []string) error {
 	case len(rules) > 0 && (!able.Egress || v.Authority == nil):
 		return op.Errorf(op.Invalid, "secrets: provider %s has no egress proxy to broker a secret; use mode env or file", able.Provider)
 	}
-	note.Set(s, note.Secrets, strings.Join(names, ","))
+	naming.Annotate(s, naming.AnnotationSecrets, strings.Join(names, ","))
 	if s.Env == nil {
 		s.Env = map[string]string{}
 	}
@@ -147,7 +147,7 @@ func (v *Vault) trusted() []byte {
 // Provision tells the server of a sandbox that has just started its secrets.
 // Until then it does nothing.
 func (v *Vault) Provision(ctx context.Context, sb sandbox.Sandbox) error {
-	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[note.Secrets] == "" {
+	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[naming.AnnotationSecrets] == "" {
 		return nil
 	}
 	in, err := v.settings(sb.Spec)
