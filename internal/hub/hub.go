@@ -55,24 +55,24 @@ import (
 
 // Hub hands out sandboxes.
 type Hub struct {
-	cfg Config
-	stores
+	cfg     Config
+	stores  stores
 	release func() error // closes the stores
 
-	tasks        *task.Group
-	history      *history.Log
-	environments *environment.Catalog
-	account      *usage.Ledger
-	vault        *secret.Vault
-	trail        *audit.Recorder
-	fleet        *fleet.Fleet
-	access       *access.Gate
-	gateway      *gateway.Gateway
-	lifecycle    *lifecycle.Service
-	disk         *disk.Service
-	e2b          *e2b.Service
-	tool         *toolcatalog.Set
-	claims       *agentsandbox.Service // nil: there are none
+	tasks          *task.Group
+	history        *history.Log
+	environments   *environment.Catalog
+	usage          *usage.Ledger
+	secrets        *secret.Service
+	audit          *audit.Recorder
+	fleet          *fleet.Fleet
+	access         *access.Gate
+	gateway        *gateway.Gateway
+	lifecycle      *lifecycle.Service
+	disk           *disk.Service
+	e2b            *e2b.Service
+	tools          *toolcatalog.Set
+	agentSandboxes *agentsandbox.Service // nil: none
 }
 
 // Open opens a hub and the stores that its configuration names. Without a
@@ -113,18 +113,18 @@ func build(cfg Config, s stores) *Hub {
 		cfg: cfg, stores: s, release: func() error { return nil }, tasks: task.New(), history: history.New(),
 		environments: environment.New(cfg.Environments, cfg.Defaults, cfg.Log),
 	}
-	h.account = usage.New(usage.Config{
+	h.usage = usage.New(usage.Config{
 		Provider: cfg.Provider, Keeper: s.quota, Limits: s.limits(cfg), Metrics: cfg.Metrics, Log: cfg.Log,
 		Images: func(ctx context.Context, owner string) (int64, error) {
 			return disk.ImagesSize(ctx, cfg.Provider, owner)
 		},
 		Traffic: func(owner string) usage.Traffic { return h.fleet.Traffic(owner) },
 	})
-	h.vault = secret.New(secret.Config{
+	h.secrets = secret.New(secret.Config{
 		Provider: cfg.Provider, Store: s.secrets, Authority: s.authority, Log: cfg.Log,
 		Changed: func(owner string) { h.fleet.RefreshCredentials(owner) },
 	})
-	h.trail = audit.New(audit.Config{
+	h.audit = audit.New(audit.Config{
 		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir,
 		Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
 		Creates:  append([]string{lifecycle.CreateOp, toolcatalog.Create, agentsandbox.CreateOp}, e2b.Creates...),
@@ -132,13 +132,13 @@ func build(cfg Config, s stores) *Hub {
 		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
 	})
 	h.fleet = fleet.New(fleet.Config{
-		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.vault, Observer: observer{h}, History: h.history, Tasks: h.tasks,
+		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.secrets, Observer: observer{h}, History: h.history, Tasks: h.tasks,
 		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if s.tenants != nil {
 		s.tokens.Bind(bearers{s.tenants, h.fleet})
 	}
-	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account,
+	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.usage,
 		Proxy: gateway.OpName, Tools: toolcatalog.OpName, Log: cfg.Log})
 	h.gateway = gateway.New(gateway.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens,
@@ -146,27 +146,27 @@ func build(cfg Config, s stores) *Hub {
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.account, Secrets: h.vault, Environments: h.environments, History: h.history,
+		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments, History: h.history,
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
 		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
 	h.disk = disk.New(disk.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.account, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
 	})
 	h.e2b = e2b.New(e2b.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
 		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
 	})
-	h.tool = toolcatalog.New(toolcatalog.Config{
+	h.tools = toolcatalog.New(toolcatalog.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools,
 		WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
 		Buffer: func(ctx context.Context) toolcatalog.Buffer { return h.Buffer(ctx) },
 	})
 	if cfg.Claims.Cluster != nil && s.pool != nil {
-		h.claims = agentsandbox.New(agentsandbox.Config{
+		h.agentSandboxes = agentsandbox.New(agentsandbox.Config{
 			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider,
 			History: h.history, Tasks: h.tasks,
-			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Most: h.account.Most, Defaults: h.environments.Defaults(), Log: cfg.Log,
+			Record: h.audit.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Most: h.usage.Most, Defaults: h.environments.Defaults(), Log: cfg.Log,
 		})
 	}
 	return h
@@ -205,14 +205,14 @@ func (o observer) Gone(id string) {
 	if t := o.hub.cfg.SandboxTools; t != nil {
 		t.Forget(id)
 	}
-	o.hub.account.Free(id)
+	o.hub.usage.Free(id)
 	o.hub.access.Forget(id)
 }
 
-func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.trail.Acted(what, sb) }
+func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.audit.Acted(what, sb) }
 
 func (o observer) Swept(ctx context.Context) {
-	o.hub.account.Recount(ctx, o.hub.fleet.Knows)
+	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)
 	o.hub.disk.Count()
 }
 
@@ -225,8 +225,8 @@ func (h *Hub) warmPools() map[string]pool.Want {
 		}
 		all[name] = pool.Want{Size: w.Size, Spec: w.Spec}
 	}
-	if h.claims != nil {
-		for name, w := range h.claims.Warm() {
+	if h.agentSandboxes != nil {
+		for name, w := range h.agentSandboxes.Warm() {
 			if all == nil {
 				all = map[string]pool.Want{}
 			}
@@ -240,7 +240,7 @@ func (h *Hub) warmPools() map[string]pool.Want {
 func (h *Hub) Ops() []op.Op {
 	all := h.plainOps()
 	for i, o := range all {
-		all[i] = h.trail.Trace(h.access.Guard(h.trail.Record(o)))
+		all[i] = h.audit.Trace(h.access.Guard(h.audit.Record(o)))
 	}
 	return all
 }
@@ -248,14 +248,14 @@ func (h *Hub) Ops() []op.Op {
 // plainOps are the operations as they are, with nothing recorded.
 func (h *Hub) plainOps() []op.Op {
 	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(), h.access.ShareOps(),
-		h.disk.VolumeOps(), h.disk.ImageOps(), h.vault.Ops(), h.access.KeyOps(), h.account.Ops(), h.records.Ops(), h.trail.Ops(), h.e2b.Ops())
+		h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(), h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 
 // ToolInstructions tell an agent how the hub's tools work together.
 const ToolInstructions = toolcatalog.Instructions
 
 // Tools lists what the hub offers to agents.
-func (h *Hub) Tools() []toolset.Tool { return h.tool.Tools(h.plainOps()) }
+func (h *Hub) Tools() []toolset.Tool { return h.tools.Tools(h.plainOps()) }
 
 // SeesTool reports whether a caller can use a tool.
 func (h *Hub) SeesTool(call *op.Call, t toolset.Tool) bool {
@@ -283,18 +283,18 @@ func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(contex
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.tasks.Context(), cancel)()
-	ctx, trace := h.tracer.Start(ctx, o.Name)
+	ctx, trace := h.stores.tracer.Start(ctx, o.Name)
 	defer func() { audit.EndSpan(ctx, trace, err) }()
 	call := op.CallOf(ctx)
 	// A tool has no name that could be taken for an operation's.
 	changes := !o.ReadOnly && !toolcatalog.RunsInside(o.Name)
 	if err = h.access.Allow(call, "", o.RequiredAccess(nil)); err == nil && changes {
-		err = h.trail.MayChange(call.Subject)
+		err = h.audit.MayChange(call.Subject)
 	}
 	if err == nil {
 		err = run(ctx)
 	}
-	return h.trail.RecordTool(o, changes, call, int64(size), began, err)
+	return h.audit.RecordTool(o, changes, call, int64(size), began, err)
 }
 
 // SignIn makes the tenants' keys and links valid credentials, and limits sessions on sites of
@@ -311,7 +311,7 @@ func (h *Hub) Caller(ctx context.Context, call *op.Call) { h.access.Caller(ctx, 
 func (h *Hub) Admit(r *http.Request, o op.Op) (done func(), err error) { return h.access.Admit(r, o) }
 
 // Buffer counts the memory that the body of a request takes.
-func (h *Hub) Buffer(ctx context.Context) *usage.Buffer { return h.account.Buffer(ctx) }
+func (h *Hub) Buffer(ctx context.Context) *usage.Buffer { return h.usage.Buffer(ctx) }
 
 // Front sees requests before they are routed: it finds those for a sandbox by host name.
 func (h *Hub) Front(next http.Handler) http.Handler { return h.gateway.Front(next) }
@@ -320,27 +320,27 @@ func (h *Hub) Front(next http.Handler) http.Handler { return h.gateway.Front(nex
 type Visit = audit.Visit
 
 // Served records a request that is not recorded yet.
-func (h *Hub) Served(v Visit) { h.trail.Served(v) }
+func (h *Hub) Served(v Visit) { h.audit.Served(v) }
 
 // Begin starts the clocks and takes up the sandboxes that exist.
 func (h *Hub) Begin(ctx context.Context) {
-	if h.claims != nil {
-		h.claims.Begin(ctx)
+	if h.agentSandboxes != nil {
+		h.agentSandboxes.Begin(ctx)
 	}
-	if h.pool != nil {
-		h.pool.Begin(ctx)
+	if h.stores.pool != nil {
+		h.stores.pool.Begin(ctx)
 	}
 	h.tasks.Go(func(ctx context.Context) {
-		h.account.KeepCounting(ctx)
-		h.records.Count(func(owner string, size int64) { h.account.CountDisk(usage.Disk{Kind: "record", Owner: owner}, size) })
+		h.usage.KeepCounting(ctx)
+		h.stores.records.Count(func(owner string, size int64) { h.usage.CountDisk(usage.Disk{Kind: "record", Owner: owner}, size) })
 		h.disk.Count()
 	})
-	if h.marks != "" {
-		h.tasks.Go(func(ctx context.Context) { h.keepMarks(ctx, h.cfg.Log) })
+	if h.stores.marks != "" {
+		h.tasks.Go(func(ctx context.Context) { h.stores.keepMarks(ctx, h.cfg.Log) })
 	}
 	h.fleet.Begin()
-	if h.claims != nil {
-		h.claims.Serve(ctx)
+	if h.agentSandboxes != nil {
+		h.agentSandboxes.Serve(ctx)
 	}
 }
 

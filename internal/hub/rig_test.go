@@ -48,10 +48,10 @@ type provider struct {
 	cpus    int64 // 0: it does not say
 	memory  int64
 
-	refuse  atomic.Int64 // how many connections fail
-	drowse  atomic.Int64 // how often the sandbox is found asleep
-	mu      sync.Mutex
-	outlets []net.Listener
+	refuse atomic.Int64 // how many connections fail
+	drowse atomic.Int64 // how often the sandbox is found asleep
+	mu     sync.Mutex
+	egress []net.Listener
 }
 
 func (p *provider) Abilities() sandbox.Abilities {
@@ -81,7 +81,7 @@ func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
 	l, err := net.Listen("unix", filepath.Join(p.dir, id+fmt.Sprintf("%d", time.Now().UnixNano())))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.outlets = append(p.outlets, l)
+	p.egress = append(p.egress, l)
 	return l, err
 }
 
@@ -89,7 +89,7 @@ func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
 func (p *provider) opened() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.outlets)
+	return len(p.egress)
 }
 
 func (p *provider) hold(ctx context.Context) error {

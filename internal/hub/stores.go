@@ -237,15 +237,15 @@ const firstKeyFile = "admin.key"
 // CreateFirstKey creates an admin key if none is valid, writes it to a file in
 // the state folder and writes to out where it is.
 func (h *Hub) CreateFirstKey(out io.Writer) error {
-	if h.tenants == nil {
+	if h.stores.tenants == nil {
 		return nil
 	}
-	for _, k := range h.tenants.List() {
+	for _, k := range h.stores.tenants.List() {
 		if k.Role == tenant.RoleAdmin && k.IsValid(time.Now()) {
 			return nil
 		}
 	}
-	secret, _, err := h.tenants.Add("admin", tenant.RoleAdmin, "made at the first start", time.Time{})
+	secret, _, err := h.stores.tenants.Add("admin", tenant.RoleAdmin, "made at the first start", time.Time{})
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Provider is what the vault needs of a provider.
+// Provider is the part of a provider that the service uses.
 type Provider interface {
 	Abilities() sandbox.Abilities
 	Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error)
 }
 
-// Config of a Vault.
+// Config of a Service.
 type Config struct {
 	Provider Provider
 	Store    *secretstore.Store // nil: the hub keeps no secrets
@@ -37,26 +37,26 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Vault keeps secrets.
-type Vault struct{ Config }
+// Service stores secrets and provides them to sandboxes.
+type Service struct{ Config }
 
-// New returns a vault.
-func New(cfg Config) *Vault { return &Vault{cfg} }
+// New returns a service.
+func New(cfg Config) *Service { return &Service{cfg} }
 
 // Ops lists the operations.
-func (v *Vault) Ops() []op.Op {
+func (sv *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "secret_set", Tool: "setSecret", Route: "PUT /api/v1/secret/{name}", Tag: "secret", NoVerb: true,
 			Doc: "Store a secret, or replace it. It can never be read back. A sandbox that names it at creation " +
 				"gets it as an environment variable, as a file, or brokered: " +
-				"then the egress proxy adds the header to requests to the given hosts, and the sandbox never sees the value."}, v.Set),
+				"then the egress proxy adds the header to requests to the given hosts, and the sandbox never sees the value."}, sv.Set),
 		op.New(op.Spec{Name: "secret_list", Access: op.AccessRead, Tool: "listSecrets", Route: "GET /api/v1/secret",
 			Tag: "secret", ReadOnly: true,
 			Columns: []string{"name", "mode", "target", "hosts", "updated"},
-			Doc:     "List secrets, without their values."}, v.List),
+			Doc:     "List secrets, without their values."}, sv.List),
 		op.New(op.Spec{Name: "secret_delete", Tool: "deleteSecret", Route: "DELETE /api/v1/secret/{name}",
 			Tag: "secret", Verb: "secret rm", Destructive: true,
-			Doc: "Delete a secret. Brokering stops at once; a sandbox keeps what it was given as a variable or file."}, v.Delete),
+			Doc: "Delete a secret. Brokering stops at once; a sandbox keeps what it was given as a variable or file."}, sv.Delete),
 	}
 }
 
@@ -90,11 +90,11 @@ func secretOut(i secretstore.Info) SecretOut {
 }
 
 // store returns the secrets, if the hub keeps any.
-func (v *Vault) store() (*secretstore.Store, error) {
-	if v.Store == nil {
+func (sv *Service) store() (*secretstore.Store, error) {
+	if sv.Store == nil {
 		return nil, op.Errorf(op.Invalid, "this hub stores no secrets")
 	}
-	return v.Store, nil
+	return sv.Store, nil
 }
 
 // holder is the name under which an owner's secrets are stored. The single owner
@@ -119,8 +119,8 @@ func opError(err error) error {
 }
 
 // Set stores a secret.
-func (v *Vault) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
-	s, err := v.store()
+func (sv *Service) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
+	s, err := sv.store()
 	if err != nil {
 		return SecretOut{}, err
 	}
@@ -133,13 +133,13 @@ func (v *Vault) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
 	if err != nil {
 		return SecretOut{}, opError(err)
 	}
-	v.Changed(owner)
+	sv.Changed(owner)
 	return secretOut(info), nil
 }
 
 // List shows what can be read back.
-func (v *Vault) List(ctx context.Context, _ op.None) ([]SecretOut, error) {
-	s, err := v.store()
+func (sv *Service) List(ctx context.Context, _ op.None) ([]SecretOut, error) {
+	s, err := sv.store()
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +156,8 @@ type DeleteSecretIn struct {
 }
 
 // Delete removes a secret.
-func (v *Vault) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
-	s, err := v.store()
+func (sv *Service) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
+	s, err := sv.store()
 	if err != nil {
 		return "", err
 	}
@@ -166,6 +166,6 @@ func (v *Vault) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
 	if err := s.Delete(holder(owner), in.Name); err != nil {
 		return "", opError(err)
 	}
-	v.Changed(owner)
+	sv.Changed(owner)
 	return "Secret " + in.Name + " deleted successfully", nil
 }
