@@ -247,8 +247,9 @@ func (h *Hub) Ops() []op.Op {
 
 // plainOps are the operations as they are, with nothing recorded.
 func (h *Hub) plainOps() []op.Op {
-	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(), h.access.ShareOps(),
-		h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(), h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
+	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(),
+		h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(),
+		h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 
 // ToolInstructions tell an agent how the hub's tools work together.

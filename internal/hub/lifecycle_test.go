@@ -65,7 +65,8 @@ func TestFieldsDoNotLeak(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 20 {
 		wait.Go(func() {
-			o := r.create(fmt.Sprintf(`{"name":"rich-%d","args":["x"],"env":{"SECRET":"%d","BASE":"2"},"workdir":"/w","ports":[%d],"labels":{"n":"%d"},
+			o := r.create(fmt.Sprintf(`{"name":"rich-%d","args":["x"],"env":{"SECRET":"%d","BASE":"2"},"workdir":"/w",
+				"ports":[%d],"labels":{"n":"%d"},
 				"timeout":5,"idle_timeout":-1,"idle_policy":"pause","memory_limit":"2Gi","app":"mine"}`, i, i, 3000+i, i))
 			if o.Env["SECRET"] != fmt.Sprint(i) || o.Env["BASE"] != "2" || !slices.Equal(o.Ports, []int{3000 + i}) {
 				t.Errorf("got %+v, want SECRET %d, BASE 2 and port %d", o, i, 3000+i)
@@ -88,8 +89,10 @@ func TestFieldsDoNotLeak(t *testing.T) {
 func TestEveryFieldTakesEffect(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
-	r.create(`{"name":"a","template":"aio","args":["-v","two words"],"env":{"K":"v=1"},"workdir":"/home/gem/x","ports":[3000,8888],"timeout":90,"idle_timeout":5,"idle_policy":"scaledown",
-		"cpu":"250m","memory":"64Mi","cpu_limit":2,"memory_limit":"1.5Gi","disk_limit":"2G","disk_rate_limit":"20Mi","bandwidth_limit":"512Ki","labels":{"a":"b"},"network":{"mode":"allow","allow":["*.example.com:443"]},"isolation":"none"}`)
+	r.create(`{"name":"a","template":"aio","args":["-v","two words"],"env":{"K":"v=1"},"workdir":"/home/gem/x",
+		"ports":[3000,8888],"timeout":90,"idle_timeout":5,"idle_policy":"scaledown",
+		"cpu":"250m","memory":"64Mi","cpu_limit":2,"memory_limit":"1.5Gi","disk_limit":"2G","disk_rate_limit":"20Mi",
+		"bandwidth_limit":"512Ki","labels":{"a":"b"},"network":{"mode":"allow","allow":["*.example.com:443"]},"isolation":"none"}`)
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Name: "a"})
 	if err != nil {
 		t.Fatal(err)

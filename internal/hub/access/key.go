@@ -28,9 +28,9 @@ func (g *Gate) KeyOps() []op.Op {
 // AddKeyIn describes a new key.
 type AddKeyIn struct {
 	Tenant string   `json:"tenant" arg:"true" doc:"Tenant: up to 64 letters, digits and ._@-"`
-	Role   string   `json:"role" default:"user" enum:"admin,user,viewer" doc:"Role: viewer (read-only), user (use sandboxes) or admin (manage all tenants)"`
+	Role   string   `json:"role" default:"user" enum:"admin,user,viewer" doc:"viewer (read-only), user (sandboxes) or admin (all tenants)"`
 	Name   string   `json:"name" default:"" doc:"Short description of its purpose"`
-	Tools  []string `json:"tools" nullable:"true" doc:"Limits the key to these MCP tools, such as getSandbox or list*; it then opens nothing but MCP. Default: no limit"`
+	Tools  []string `json:"tools" nullable:"true" doc:"Restrict the key to MCP and these tools, such as list*. Default: unrestricted"`
 	Days   float64  `json:"days" default:"0" minimum:"0" maximum:"36500" doc:"Days until it expires; 0: never"`
 }
 

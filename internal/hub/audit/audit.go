@@ -27,7 +27,7 @@ func (r *Recorder) Ops() []op.Op {
 // TailIn selects lines.
 type TailIn struct {
 	Sandbox string  `query:"sandbox" default:"" doc:"Only lines about this sandbox, by name or ID"`
-	Log     string  `query:"log" default:"all" enum:"all,changes,requests" doc:"Which log: of changes, of requests that changed nothing in the hub itself, or both"`
+	Log     string  `query:"log" default:"all" enum:"all,changes,requests" doc:"Log of changes to the hub, log of other requests, or both"`
 	User    string  `query:"user" default:"" doc:"Only lines of this tenant"`
 	Search  string  `query:"q" default:"" doc:"Only lines that contain this text, such as the name of an operation or a status"`
 	Minutes float64 `query:"minutes" default:"0" minimum:"0" doc:"Only lines of the last minutes; 0 for all"`

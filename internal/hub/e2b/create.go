@@ -20,7 +20,7 @@ import (
 
 // CreateIn is a new sandbox as an E2B client describes it.
 type CreateIn struct {
-	TemplateID string            `json:"templateID" doc:"Environment or snapshot; base, code-interpreter-v1 and desktop are the default environment"`
+	TemplateID string            `json:"templateID" doc:"Environment or snapshot. base, code-interpreter-v1, desktop: the default"`
 	Timeout    *int              `json:"timeout" minimum:"0" doc:"Seconds until its time is up"`
 	Metadata   map[string]string `json:"metadata" nullable:"true" doc:"Key-value pairs to filter lists by"`
 	Env        map[string]string `json:"envVars" nullable:"true" doc:"Environment variables"`

@@ -80,10 +80,10 @@ type Environment struct {
 	Network   *Policy  `json:"network,omitempty" doc:"Egress policy"`
 	Timeout   *float64 `json:"timeout,omitempty" doc:"Minutes until it is deleted; -1: never"`
 	// What the end of its timeout does.
-	TimeoutPolicy string `json:"timeout_policy,omitempty" doc:"What happens when the timeout is reached: delete, stop or pause"`
+	TimeoutPolicy string `json:"timeout_policy,omitempty" doc:"Action at the timeout: delete, stop or pause"`
 
 	IdleTimeout *float64          `json:"idle_timeout,omitempty" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy  string            `json:"idle_policy,omitempty" doc:"What happens to an idle sandbox: delete, stop, scaledown (the same) or pause"`
+	IdlePolicy  string            `json:"idle_policy,omitempty" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"Labels of its sandboxes"`
 
 	Pool int `json:"pool,omitempty" doc:"Number of sandboxes kept warm, so that a create takes milliseconds"`
@@ -111,7 +111,7 @@ func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
 
 // Policy is what a sandbox may reach.
 type Policy struct {
-	Mode  string   `json:"mode" default:"" doc:"none: no egress; allow: only the destinations in the list; open: everything but the host and private addresses"`
+	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
 	Allow []string `json:"allow" nullable:"true" doc:"Allowed destinations: names, *.names, addresses and ranges, each optionally with :port"`
 }
 

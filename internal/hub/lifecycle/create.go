@@ -23,35 +23,36 @@ import (
 
 // CreateIn describes a new sandbox.
 type CreateIn struct {
-	Full bool `query:"full" default:"false" doc:"Reply with the whole sandbox instead of a sentence"`
+	Full bool `query:"full" default:"false" doc:"Return the full sandbox object instead of a message"`
 
-	Name        string            `json:"name" default:"" nullable:"true" arg:"true" doc:"Name: lower-case letters, digits and -, at most 50; generated if missing"`
-	Environment string            `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment to create it from; without this and an image, the default"`
-	Image       string            `json:"image" default:"" nullable:"true" doc:"OCI image, instead of the environment's"`
-	App         string            `json:"app" default:"" nullable:"true" maxLength:"4096" doc:"Free text, stored with the sandbox"`
-	Args        []string          `json:"args" nullable:"true" doc:"Arguments of its main program"`
-	Env         map[string]string `json:"env" nullable:"true" doc:"Environment variables"`
-	Workdir     string            `json:"workdir" default:"" nullable:"true" doc:"Working directory"`
-	Ports       []int             `json:"ports" nullable:"true" doc:"Ports served inside the sandbox, apart from its server's"`
+	Name        string `json:"name" default:"" nullable:"true" arg:"true" doc:"Name (a-z, 0-9 and -, at most 50). Default: generated"`
+	Environment string `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment. Without it and image: the default"`
 
-	Timeout       *float64 `json:"timeout" doc:"Minutes until it is deleted; -1: never"`
-	TimeoutPolicy string   `json:"timeout_policy" default:"" nullable:"true" doc:"What happens when the timeout is reached: delete (the default), stop or pause. A sandbox that was woken afterwards gets the same time once more"`
+	Image   string            `json:"image" default:"" nullable:"true" doc:"OCI image, instead of the environment's"`
+	App     string            `json:"app" default:"" nullable:"true" maxLength:"4096" doc:"Free text, stored with the sandbox"`
+	Args    []string          `json:"args" nullable:"true" doc:"Arguments of its main program"`
+	Env     map[string]string `json:"env" nullable:"true" doc:"Environment variables"`
+	Workdir string            `json:"workdir" default:"" nullable:"true" doc:"Working directory"`
+	Ports   []int             `json:"ports" nullable:"true" doc:"Additional ports that programs inside serve"`
+
+	Timeout       *float64 `json:"timeout" doc:"Minutes until the timeout policy applies; -1: never. Waking restarts it"`
+	TimeoutPolicy string   `json:"timeout_policy" default:"" nullable:"true" doc:"Action at the timeout: delete (default), stop or pause"`
 	IdleTimeout   *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy    string   `json:"idle_policy" default:"" nullable:"true" doc:"What happens to an idle sandbox: delete, stop (also called scaledown) or pause"`
+	IdlePolicy    string   `json:"idle_policy" default:"" nullable:"true" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 
 	CPU         environment.Quantity `json:"cpu" default:"" nullable:"true" doc:"CPU request, such as 100m: its share when CPUs are busy"`
 	Memory      environment.Quantity `json:"memory" default:"" nullable:"true" doc:"Memory request, such as 128Mi"`
 	CPULimit    environment.Quantity `json:"cpu_limit" default:"" nullable:"true" doc:"CPU limit, such as 1000m"`
 	MemoryLimit environment.Quantity `json:"memory_limit" default:"" nullable:"true" doc:"Memory limit, such as 1024Mi"`
 	DiskLimit   environment.Quantity `json:"disk_limit" default:"" nullable:"true" doc:"Disk limit, such as 10Gi"`
-	DiskRate    environment.Quantity `json:"disk_rate_limit" default:"" nullable:"true" doc:"Disk throughput limit in bytes per second, such as 50Mi, for reads and for writes"`
-	Bandwidth   environment.Quantity `json:"bandwidth_limit" default:"" nullable:"true" doc:"Network bandwidth limit in bytes per second, such as 10Mi, for each direction"`
+	DiskRate    environment.Quantity `json:"disk_rate_limit" default:"" nullable:"true" doc:"Limit of disk reads and of writes in bytes/s"`
+	Bandwidth   environment.Quantity `json:"bandwidth_limit" default:"" nullable:"true" doc:"Network limit per direction in bytes/s"`
 
 	Labels    map[string]string   `json:"labels" nullable:"true" doc:"Labels to filter lists by"`
 	Isolation string              `json:"isolation" default:"" nullable:"true" doc:"Isolation mechanism"`
 	Network   *environment.Policy `json:"network" doc:"Egress policy"`
 	Volumes   []Volume            `json:"volumes" nullable:"true" doc:"Volumes to mount"`
-	Secrets   []string            `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of the secrets to give it"`
+	Secrets   []string            `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of secrets that it uses"`
 	Snapshot  string              `json:"from_snapshot" default:"" nullable:"true" doc:"Snapshot to start its disk from"`
 }
 

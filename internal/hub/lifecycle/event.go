@@ -13,7 +13,7 @@ import (
 
 // Event is one thing that happened.
 type Event struct {
-	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded (a limit was hit), idle, expired, or missed: events were lost, and the current state follows"`
+	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded, idle, expired, or missed (events lost)"`
 	Time    time.Time `json:"time"`
 	Sandbox *Object   `json:"sandbox,omitempty" doc:"The sandbox right after the event, without its environment and arguments"`
 	Message string    `json:"message,omitempty"`

@@ -50,7 +50,7 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 // SetNetworkIn is a new egress policy.
 type SetNetworkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
-	Mode  string   `json:"mode" default:"" doc:"none: no egress; allow: only the destinations in the list; open: everything but the host and private addresses"`
+	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
 	Allow []string `json:"allow" nullable:"true" doc:"Allowed destinations: names, *.names, addresses and ranges, each optionally with :port"`
 }
 

@@ -178,11 +178,11 @@ func (s *Service) Discard(ctx context.Context, id string) {
 // ExtendIn is more time for a sandbox.
 type ExtendIn struct {
 	Name        string   `path:"name" doc:"Name of the sandbox"`
-	Timeout     *float64 `json:"timeout" doc:"Minutes from now until it is deleted; -1: never. Without this and idle_timeout, the default timeout"`
+	Timeout     *float64 `json:"timeout" doc:"Minutes from now until the timeout; -1: never. Default if no field is set"`
 	IdleTimeout *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy  string   `json:"idle_policy" default:"" nullable:"true" doc:"What happens to an idle sandbox: delete, stop (also called scaledown) or pause"`
+	IdlePolicy  string   `json:"idle_policy" default:"" nullable:"true" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 
-	TimeoutPolicy string `json:"timeout_policy" default:"" nullable:"true" doc:"What happens when the timeout is reached: delete, stop or pause"`
+	TimeoutPolicy string `json:"timeout_policy" default:"" nullable:"true" doc:"Action at the timeout: delete, stop or pause"`
 }
 
 // Extend gives a sandbox more time.
@@ -231,7 +231,7 @@ func (s *Service) Extend(ctx context.Context, in ExtendIn) (Object, error) {
 // PauseIn is how to pause a sandbox.
 type PauseIn struct {
 	Name   string `path:"name" doc:"Name of the sandbox"`
-	ToDisk bool   `json:"to_disk" default:"false" nullable:"true" doc:"Write its memory to disk and free it; resume, or a request, brings its processes back. Only sandboxes with isolation gvisor can be (see pause_to_disk of the hub's abilities); otherwise it is refused, and the sandbox keeps running"`
+	ToDisk bool   `json:"to_disk" default:"false" nullable:"true" doc:"Save memory to disk and free it. Requires isolation gvisor"`
 }
 
 // Pause pauses a sandbox.

@@ -31,9 +31,9 @@ type Object struct {
 	Labels      map[string]string `json:"labels"`
 
 	Timeout     float64 `json:"timeout" doc:"Minutes from its creation until it is deleted; -1: never"`
-	End         string  `json:"timeout_policy" doc:"What happens when the timeout is reached"`
+	End         string  `json:"timeout_policy" doc:"Action at the timeout"`
 	IdleTimeout float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy  string  `json:"idle_policy" doc:"What happens to an idle sandbox"`
+	IdlePolicy  string  `json:"idle_policy" doc:"Action if idle"`
 	CPU         string  `json:"cpu"`
 	Memory      string  `json:"memory"`
 	CPULimit    string  `json:"cpu_limit"`

@@ -68,7 +68,7 @@ type SetSecretIn struct {
 	Target   string   `json:"target" default:"" doc:"Environment variable (default: the name) or absolute path of the file"`
 	Hosts    []string `json:"hosts" nullable:"true" doc:"Brokered: host names, *.name for all subdomains, optionally with :port"`
 	Header   string   `json:"header" default:"" doc:"Brokered: the header; default Authorization"`
-	Format   string   `json:"format" default:"" doc:"Brokered: the header's value, with %s where the secret goes; default for Authorization: Bearer %s"`
+	Format   string   `json:"format" default:"" doc:"Brokered: value of the header, with %s for the secret; default: Bearer %s"`
 	Insecure bool     `json:"insecure" default:"false" doc:"Brokered: over plain HTTP too"`
 }
 

@@ -29,7 +29,8 @@ const Instructions = `This hub hands out sandboxes: Linux computers with a shell
 - Run something once: runInNewSandbox creates a sandbox, runs it and deletes the sandbox.
 - Work for longer: createSandbox, then sandboxExecutor with the tools of that sandbox, and deleteSandbox when you are done.
 - The same in many sandboxes at once: executeInSandboxes.
-The tools of a sandbox are named by createSandbox and getSandbox; listSandboxTools shows their arguments. Common ones: bash_exec (command), code_execute (language, code), file_read (path), file_write (path, content).`
+createSandbox and getSandbox list the tools of a sandbox; listSandboxTools shows their arguments.
+Common tools: bash_exec (command), code_execute (language, code), file_read (path), file_write (path, content).`
 
 const (
 	// Create is the tool that creates a sandbox, Execute the one that calls the
@@ -165,8 +166,8 @@ func asTool(s op.Spec) op.Spec {
 }
 
 type createIn struct {
-	Name        string   `json:"name" default:"" nullable:"true" doc:"Name of the sandbox: lower-case letters, digits and hyphens; generated if missing"`
-	Environment string   `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment to create it from; the default one if missing"`
+	Name        string   `json:"name" default:"" nullable:"true" doc:"Name: lower-case letters, digits and hyphens. Default: generated"`
+	Environment string   `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment. Default: the default environment"`
 	Snapshot    string   `json:"from_snapshot" default:"" nullable:"true" doc:"Snapshot to create its disk from"`
 	Secrets     []string `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of the secrets to give it"`
 	Schemas     bool     `json:"schemas" default:"false" nullable:"true" doc:"List the tools with their arguments"`
@@ -279,7 +280,7 @@ func (t *Set) describe(ctx context.Context, sb sandbox.Sandbox, intro string, sc
 }
 
 type listIn struct {
-	Status string `json:"status" default:"" nullable:"true" enum:",creating,running,paused,stopped,failed,deleting" doc:"Only sandboxes in this state"`
+	Status string `json:"status" default:"" nullable:"true" enum:",creating,running,paused,stopped,failed,deleting" doc:"Only this state"`
 }
 
 type listOut struct {
@@ -314,7 +315,7 @@ func (t *Set) delete(ctx context.Context, in nameIn) (string, error) {
 // executeIn is a call of a sandbox's tool.
 type executeIn struct {
 	Sandbox   string          `json:"sandbox_name" doc:"Name of the sandbox"`
-	Tool      string          `json:"tool_name" minLength:"1" doc:"Tool of the sandbox, from the list that createSandbox and getSandbox return"`
+	Tool      string          `json:"tool_name" minLength:"1" doc:"Tool from the list that createSandbox and getSandbox return"`
 	Arguments json.RawMessage `json:"arguments,omitempty" nullable:"true" doc:"Arguments of the tool, as an object"`
 }
 

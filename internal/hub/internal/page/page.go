@@ -42,8 +42,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, log *slog.Log
 // layout has the colors of the design system, which it cannot load: a page of a sandbox that does not answer has nothing but this.
 const layout = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">%s<title>%s</title>
-<style>:root{color-scheme:light dark}*{box-sizing:border-box}body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 2rem;padding:0 1rem;color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
-main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}</style>
+<style>:root{color-scheme:light dark}*{box-sizing:border-box}
+body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 2rem;padding:0 1rem;
+color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
+main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}
+h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}</style>
 </head><body><main><h1>%s</h1><p>%s</p></main></body></html>
 `
 

@@ -56,7 +56,8 @@ func empty(t testing.TB, k *Keeper) {
 			t.Errorf("%s still uses %+v", name, a.used)
 		}
 	}
-	if n := len(k.items) + len(k.open.graves) + len(k.open.dug) + k.open.order.Len() + len(k.queue.rows) + len(k.queue.turns) + k.queue.running; n != 0 {
+	n := len(k.items) + len(k.open.graves) + len(k.open.dug) + k.open.order.Len()
+	if n += len(k.queue.rows) + len(k.queue.turns) + k.queue.running; n != 0 {
 		t.Errorf("%d records left", n)
 	}
 }
