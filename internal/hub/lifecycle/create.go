@@ -63,7 +63,7 @@ type Volume struct {
 	ReadOnly bool   `json:"read_only" default:"false" doc:"Mount it read-only"`
 }
 
-// checkLifetime refuses timeouts beyond what this hub allows.
+// checkLifetime rejects timeouts above the limits of this hub.
 func (s *Service) checkLifetime(l sandbox.Lifetime) error {
 	if l.Timeout > s.MaxTimeout {
 		return op.Errorf(op.Invalid, "timeout %v: use at most %v minutes, or -1 for never",
@@ -76,8 +76,8 @@ func (s *Service) checkLifetime(l sandbox.Lifetime) error {
 	return nil
 }
 
-// checkAbilities refuses what the provider would only pretend to do.
-// networkGiven says that the request has an egress policy.
+// checkAbilities rejects options that the provider does not support. networkGiven means that the
+// request has an egress policy.
 func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	able := s.Provider.Abilities()
 	idles := spec.Lifetime.IdleTimeout > 0
@@ -104,8 +104,8 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	return nil
 }
 
-// checkImported refuses an imported image that does not exist: the provider would look for it in a
-// registry.
+// checkImported rejects an imported image that does not exist: the provider would try to pull it
+// from a registry.
 func (s *Service) checkImported(ctx context.Context, name, ref string) error {
 	p, ok := s.Provider.(sandbox.Importer)
 	if !ok || !strings.HasPrefix(name, naming.Imported) || !s.Provider.Abilities().Image {
@@ -123,8 +123,8 @@ func (s *Service) checkImported(ctx context.Context, name, ref string) error {
 	return op.Errorf(op.NotFound, "no image %q; list imported images with GET /api/v1/image", name)
 }
 
-// fitCPU refuses a request for more CPUs than there are. What an environment or a default asks for
-// is lowered to that: they are written for more than one machine.
+// fitCPU rejects a request for more CPUs than the machine has. Values of environments and defaults
+// are lowered instead, because they apply to many machines.
 func (s *Service) fitCPU(r *sandbox.Resources, in CreateIn) error {
 	most := s.Provider.Abilities().MaxCPU
 	if most == 0 {
@@ -156,8 +156,8 @@ func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) 
 	return s.Environments.Find(name)
 }
 
-// spec completes a request. The result shares nothing with the request, the
-// environment or the defaults.
+// spec completes a request. The result shares no memory with the request, the environment or the
+// defaults.
 func (s *Service) spec(ctx context.Context, env environment.Environment, in CreateIn) (sandbox.Spec, error) {
 	spec, err := env.Spec(s.Environments.Defaults())
 	if err != nil {
@@ -215,7 +215,7 @@ func overlay(base, over map[string]string) map[string]string {
 	return out
 }
 
-// CreateOut is a sentence, or the sandbox.
+// CreateOut is a message or the sandbox.
 type CreateOut struct {
 	text string
 	full *Object
@@ -251,7 +251,7 @@ func (s *Service) Create(ctx context.Context, in CreateIn) (CreateOut, error) {
 	return out, nil
 }
 
-// Make creates a sandbox, whichever way it was asked for.
+// Make creates a sandbox for any kind of request.
 func (s *Service) Make(ctx context.Context, in CreateIn) (sandbox.Sandbox, error) {
 	return s.MakeWith(ctx, in, func(*sandbox.Spec) {})
 }
