@@ -123,7 +123,7 @@ func checkControl(q request) error {
 			"the control API at %s requires a key; send X-API-Key, with any value if the hub has no keys", q.host)
 	}
 	if !isControlCall(q) {
-		return op.Errorf(op.NotFound, "%s serves only the control API for E2B's clients, such as /sandboxes", q.host)
+		return op.Errorf(op.NotFound, "%s serves only the control API for E2B clients, such as /sandboxes", q.host)
 	}
 	return nil
 }

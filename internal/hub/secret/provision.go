@@ -15,17 +15,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// caFile is where a sandbox finds whom to trust for brokered hosts, caVariables
-// are the variables by which programs learn of it.
+// caFile contains the certificate authorities that a sandbox trusts for brokered hosts; caVariables
+// point programs to it.
 const caFile = "/var/tmp/cove/ca.pem"
 
 var caVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
 	"AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
 
-// caBundles is where machines keep the authorities that they trust.
+// caBundles are the usual paths of a machine's certificate authorities.
 var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
 
-// Names returns the secrets that a sandbox was given.
+// Names returns the names of the secrets that a sandbox uses.
 func Names(s sandbox.Spec) []string {
 	if list := s.Annotations[naming.AnnotationSecrets]; list != "" {
 		return strings.Split(list, ",")
@@ -33,9 +33,9 @@ func Names(s sandbox.Spec) []string {
 	return nil
 }
 
-// Assign notes in a Spec which secrets the sandbox gets, if that is possible.
+// Assign records in a Spec the secrets that the sandbox uses, or returns why it cannot.
 func (sv *Service) Assign(s *sandbox.Spec, names []string) error {
-	delete(s.Env, pool.EnvInit) // the hub's own: a server that nobody provisions would wait forever
+	delete(s.Env, pool.EnvInit) // reserved for the hub: the server would wait forever
 	if len(names) == 0 {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (sv *Service) Assign(s *sandbox.Spec, names []string) error {
 	able := sv.Provider.Abilities()
 	switch {
 	case s.Server.Port != 0:
-		return op.Errorf(op.Invalid, "secrets: only a sandbox that runs Cove's own server can be given secrets")
+		return op.Errorf(op.Invalid, "secrets: only sandboxes with Cove's own server support secrets")
 	case len(rules) > 0 && (!able.Egress || sv.Authority == nil):
 		return op.Errorf(op.Invalid, "secrets: provider %s has no egress proxy to broker a secret; use mode env or file", able.Provider)
 	}
@@ -98,7 +98,7 @@ func (sv *Service) Credentials(s sandbox.Spec) []egress.Credential {
 	return rules
 }
 
-// settings is what the server of a sandbox is told at each start.
+// settings returns what the server of a sandbox receives at each start.
 func (sv *Service) settings(s sandbox.Spec) (pool.Init, error) {
 	in := pool.Init{Env: map[string]string{}}
 	names := sv.existing(s)
@@ -120,7 +120,7 @@ func (sv *Service) settings(s sandbox.Spec) (pool.Init, error) {
 	if len(sv.Credentials(s)) > 0 {
 		in.Files = append(in.Files, pool.File{Path: caFile, Content: sv.trusted(), Mode: "0644"})
 		for _, name := range caVariables {
-			// A bundle that the caller chose stays.
+			// A value of the caller takes precedence.
 			if _, own := s.Env[name]; !own {
 				in.Env[name] = caFile
 			}
@@ -129,8 +129,8 @@ func (sv *Service) settings(s sandbox.Spec) (pool.Init, error) {
 	return in, nil
 }
 
-// trusted returns the authorities that a sandbox trusts: this machine's, and the
-// hub for brokered hosts.
+// trusted returns the authorities that a sandbox trusts: those of this machine, and the hub's for
+// brokered hosts.
 func (sv *Service) trusted() []byte {
 	var all bytes.Buffer
 	for _, path := range caBundles {
@@ -144,21 +144,20 @@ func (sv *Service) trusted() []byte {
 	return all.Bytes()
 }
 
-// Provision tells the server of a sandbox that has just started its secrets.
-// Until then it does nothing.
+// Provision sends the secrets to the server of a sandbox that has just started. The server waits for
+// them.
 func (sv *Service) Provision(ctx context.Context, sb sandbox.Sandbox) error {
 	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[naming.AnnotationSecrets] == "" {
 		return nil
 	}
 	in, err := sv.settings(sb.Spec)
 	if err == nil {
-		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint,
-			error) {
+		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) {
 			return sv.Provider.Endpoint(ctx, id, 0)
 		})(ctx, sb, in)
 	}
 	if err != nil {
-		return op.Errorf(op.Unavailable, "provision sandbox %s with its secrets: %w", sb.ID, err)
+		return op.Errorf(op.Unavailable, "send secrets to sandbox %s: %w", sb.ID, err)
 	}
 	return nil
 }
