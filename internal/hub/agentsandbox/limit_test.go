@@ -33,12 +33,12 @@ func (c filled) Follow(ctx context.Context, kind, _ string, replace func([]json.
 	return ctx.Err()
 }
 
-func serveFilled(t *testing.T, c filled, most func(string, sandbox.Spec) int) *Service {
+func serveFilled(t *testing.T, c filled, limit func(string, sandbox.Spec) int) *Service {
 	t.Helper()
 	tasks := task.New()
 	t.Cleanup(func() { tasks.Cancel(); tasks.Wait() })
 	s := New(Config{Owners: map[string]string{"a": "ann", "b": "bob"}, Tasks: tasks,
-		Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: c, Most: most, Log: quiet})
+		Record: func(o op.Op) op.Op { return o }, Notify: func() {}, Cluster: c, MaxSandboxes: limit, Log: quiet})
 	s.Begin(t.Context())
 	return s
 }

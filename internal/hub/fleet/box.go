@@ -26,10 +26,10 @@ type Box struct {
 	hold      chan struct{}   // not nil while it is put to sleep; closed when that is over
 	acting    bool            // the clock is working on it
 	retry     time.Time       // the clock leaves it alone until then
-	flight    *flight         // its latest waking
+	waking    *waking         // its latest waking
 
 	opening chan struct{} // not nil while its egress proxy is being opened; closed when that is over
-	out     *egress.Proxy
+	proxy   *egress.Proxy
 	rules   sandbox.Network // of out
 	served  chan struct{}   // closed when out is no longer served
 }
@@ -44,7 +44,7 @@ func (b *Box) RoundTrip(r *http.Request) (*http.Response, error) { return b.tran
 func (b *Box) close() {
 	b.mu.Lock()
 	b.closed = true
-	out, served := b.out, b.served
+	out, served := b.proxy, b.served
 	b.mu.Unlock()
 	if out != nil {
 		out.Close()

@@ -18,8 +18,8 @@ const (
 	grace = 30 * time.Second
 	// retryEvery is how long the clock waits after a failure.
 	retryEvery = 30 * time.Second
-	// askTimeout bounds short questions to a sandbox or its provider.
-	askTimeout = 5 * time.Second
+	// queryTimeout bounds short questions to a sandbox or its provider.
+	queryTimeout = 5 * time.Second
 )
 
 // Expiry is when a sandbox's time is up; false: never.
@@ -81,8 +81,8 @@ func (b *Box) due(sb sandbox.Sandbox, began, now time.Time) (at time.Time, expir
 
 // clock ends sandboxes whose timeout or idle timeout is reached.
 type clock struct {
-	fleet *Fleet
-	kick  chan struct{} // something changed
+	fleet   *Fleet
+	changed chan struct{} // receives after a change
 
 	mu    sync.Mutex
 	began time.Time
@@ -101,9 +101,9 @@ func (c *clock) started() time.Time {
 	return c.began
 }
 
-// wakeFor makes the clock look again if a sandbox is due earlier than it would: looking at all of them for
+// notifyFor makes the clock look again if a sandbox is due earlier than it would: looking at all of them for
 // every change of one would cost more with every sandbox.
-func (c *clock) wakeFor(b *Box) {
+func (c *clock) notifyFor(b *Box) {
 	now := time.Now()
 	c.mu.Lock()
 	began, next := c.began, c.next
@@ -112,7 +112,7 @@ func (c *clock) wakeFor(b *Box) {
 	at, _ := b.due(b.sb, began, now)
 	b.mu.Unlock()
 	if !at.IsZero() && (next.IsZero() || at.Before(next)) {
-		c.wake()
+		c.notify()
 	}
 }
 
@@ -124,9 +124,9 @@ func (c *clock) plan(next time.Time) {
 }
 
 // wake makes the clock look again.
-func (c *clock) wake() {
+func (c *clock) notify() {
 	select {
-	case c.kick <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
@@ -141,7 +141,7 @@ func (c *clock) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-c.kick:
+		case <-c.changed:
 		}
 		c.plan(time.Time{})
 		next := c.tick(time.Now())
@@ -190,7 +190,7 @@ func (c *clock) act(ctx context.Context, b *Box, expired bool) {
 	if err != nil && ctx.Err() == nil {
 		c.fleet.Log.Error("cannot end an idle or expired sandbox; retrying later", "sandbox", b.id, "error", err)
 	}
-	c.wake()
+	c.notify()
 }
 
 // settle does what is due for one sandbox.
@@ -213,7 +213,7 @@ func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
 	}
 	policy := sb.Spec.Lifetime.EndPolicy
 	if policy == sandbox.IdlePause || policy == sandbox.IdleStop {
-		if !b.blockUntil() {
+		if !b.blockAlways() {
 			return nil
 		}
 		defer b.unblock()
@@ -293,8 +293,8 @@ func (b *Box) block(sb sandbox.Sandbox, began, now time.Time) bool {
 	return true
 }
 
-// blockUntil makes requests wait, whatever they are; false if they wait already.
-func (b *Box) blockUntil() bool {
+// blockAlways makes requests wait, whatever they are; false if they wait already.
+func (b *Box) blockAlways() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hold != nil {
@@ -316,12 +316,12 @@ func (b *Box) unblock() {
 // A server that does not know the question, such as the public image's, is asked
 // for its sessions.
 func (b *Box) isBusy(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var now struct {
 		Busy *bool `json:"busy"`
 	}
-	if b.ask(ctx, "/v1/sandbox/activity?limit=0", &now) && now.Busy != nil {
+	if b.query(ctx, "/v1/sandbox/activity?limit=0", &now) && now.Busy != nil {
 		return *now.Busy
 	}
 	type session struct {
@@ -336,14 +336,14 @@ func (b *Box) isBusy(ctx context.Context) bool {
 			Sessions map[string]session `json:"sessions"`
 		} `json:"data"`
 	}
-	if b.ask(ctx, "/v1/bash/sessions", &bash) {
+	if b.query(ctx, "/v1/bash/sessions", &bash) {
 		for _, s := range bash.Data {
 			if s.Command != nil {
 				return true
 			}
 		}
 	}
-	if b.ask(ctx, "/v1/shell/sessions", &shell) {
+	if b.query(ctx, "/v1/shell/sessions", &shell) {
 		for _, s := range shell.Data.Sessions {
 			if s.Command != nil || s.Status == "active" {
 				return true
@@ -357,7 +357,7 @@ func (b *Box) isBusy(ctx context.Context) bool {
 const maxAnswer = 4 << 20
 
 // ask asks the server inside; false if it has no answer.
-func (b *Box) ask(ctx context.Context, path string, answer any) bool {
+func (b *Box) query(ctx context.Context, path string, answer any) bool {
 	body, ok := b.fetch(ctx, path, maxAnswer)
 	return ok && json.Unmarshal(body, answer) == nil
 }

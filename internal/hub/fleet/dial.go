@@ -71,7 +71,7 @@ func (f *Fleet) dial(ctx context.Context, b *Box, port int) (net.Conn, error) {
 		case err == nil:
 			return c, nil
 		case errors.Is(err, sandbox.ErrState):
-			if err := f.awaken(ctx, b, f.WakeWait); err != nil {
+			if err := f.waitAwake(ctx, b, f.WakeWait); err != nil {
 				return nil, &DialError{port, err}
 			}
 		case port != 0 || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrUnsupported) || errors.Is(err, sandbox.ErrClosed):

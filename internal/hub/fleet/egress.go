@@ -55,7 +55,7 @@ func (b *Box) beginEgress() bool {
 		b.mu.Lock()
 		opening := b.opening
 		if opening == nil {
-			begins := !b.closed && b.out == nil
+			begins := !b.closed && b.proxy == nil
 			if begins {
 				b.opening = make(chan struct{})
 			}
@@ -77,7 +77,7 @@ func (b *Box) endEgress(p *egress.Proxy, served chan struct{}, rules sandbox.Net
 	if b.closed {
 		return false
 	}
-	b.out, b.served, b.rules = p, served, rules
+	b.proxy, b.served, b.rules = p, served, rules
 	return true
 }
 
@@ -86,7 +86,7 @@ func (b *Box) dropEgress(served chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.served == served {
-		b.out, b.served = nil, nil
+		b.proxy, b.served = nil, nil
 		close(served)
 	}
 }
@@ -96,7 +96,7 @@ func (b *Box) dropEgress(served chan struct{}) {
 func (b *Box) egress() *egress.Proxy {
 	for {
 		b.mu.Lock()
-		out, opening := b.out, b.opening
+		out, opening := b.proxy, b.opening
 		b.mu.Unlock()
 		if opening == nil {
 			return out
@@ -129,10 +129,10 @@ func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Pr
 func (f *Fleet) applyRules(b *Box, rules sandbox.Network) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.out == nil || reflect.DeepEqual(b.rules, rules) {
+	if b.closed || b.proxy == nil || reflect.DeepEqual(b.rules, rules) {
 		return
 	}
-	if err := b.out.Set(rules); err != nil {
+	if err := b.proxy.Set(rules); err != nil {
 		f.Log.Error("cannot apply network rules", "sandbox", b.id, "error", err)
 		return
 	}

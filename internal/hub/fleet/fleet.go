@@ -99,7 +99,7 @@ type counts struct {
 func New(cfg Config) *Fleet {
 	f := &Fleet{Config: cfg, boxes: map[string]*Box{}}
 	f.directory = directory{provider: cfg.Provider, ids: map[key]string{}}
-	f.clock = clock{fleet: f, kick: make(chan struct{}, 1)}
+	f.clock = clock{fleet: f, changed: make(chan struct{}, 1)}
 	f.traffic.gone = map[string]egress.Stats{}
 	f.counts = counts{
 		woken:  cfg.Metrics.Counter("cove_wakes_total", "Sandboxes woken by a request, by result.", "result"),
@@ -238,7 +238,7 @@ func (f *Fleet) Observe(sb sandbox.Sandbox) {
 		f.directory.add(sb)
 	}
 	f.openEgress(b, sb)
-	f.clock.wakeFor(b)
+	f.clock.notifyFor(b)
 }
 
 // Forget ends what runs for a sandbox that is gone.
@@ -366,7 +366,7 @@ func (f *Fleet) sweep(ctx context.Context) {
 			f.SaveActivity(ctx)
 			f.prune(ctx)
 			f.Observer.Swept(ctx)
-			f.clock.wake()
+			f.clock.notify()
 		}
 	}
 }
@@ -384,7 +384,7 @@ func (f *Fleet) SaveActivity(ctx context.Context) {
 		if !stale || ctx.Err() != nil {
 			continue
 		}
-		short, cancel := context.WithTimeout(ctx, askTimeout)
+		short, cancel := context.WithTimeout(ctx, queryTimeout)
 		_, err := f.Provider.Update(short, b.id, func(s *sandbox.Spec) error {
 			naming.Annotate(s, naming.AnnotationLastActive, strconv.FormatInt(last.Unix(), 10))
 			return nil

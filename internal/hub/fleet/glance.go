@@ -36,7 +36,7 @@ func (f *Fleet) Glance(ctx context.Context, sb sandbox.Sandbox, width int) Glanc
 			Text    string `json:"text"`
 		} `json:"data"`
 	}
-	if !f.box(sb).ask(ctx, "/v1/sandbox/glance?width="+strconv.Itoa(width), &reply) {
+	if !f.box(sb).query(ctx, "/v1/sandbox/glance?width="+strconv.Itoa(width), &reply) {
 		return Glance{}
 	}
 	d := reply.Data

@@ -27,7 +27,7 @@ func (f *Fleet) SaveRecord(ctx context.Context, sb sandbox.Sandbox) {
 		var reply struct {
 			Entries []json.RawMessage `json:"entries"`
 		}
-		if f.box(sb).ask(ctx, "/v1/sandbox/activity?limit="+strconv.Itoa(limit), &reply) {
+		if f.box(sb).query(ctx, "/v1/sandbox/activity?limit="+strconv.Itoa(limit), &reply) {
 			f.Records.Save(sb, reply.Entries, f.pictures(ctx, sb, reply.Entries))
 			return
 		}

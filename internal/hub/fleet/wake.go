@@ -14,13 +14,13 @@ import (
 const (
 	// wakeLimit ends a waking that gets nowhere.
 	wakeLimit = 5 * time.Minute
-	// wakeRest is how long a failed waking is not tried again: callers retry faster
+	// wakeBackoff is how long a failed waking is not tried again: callers retry faster
 	// than a broken program fails.
-	wakeRest = 3 * time.Second
+	wakeBackoff = 3 * time.Second
 )
 
 // flight is one waking, whoever waits for it.
-type flight struct {
+type waking struct {
 	done  chan struct{}
 	err   error // from done on
 	ended time.Time
@@ -36,7 +36,7 @@ func (f *Fleet) Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Dur
 	if err := b.use(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.awaken(ctx, b, patience); err != nil {
+	if err := f.waitAwake(ctx, b, patience); err != nil {
 		b.Leave()
 		return nil, err
 	}
@@ -53,13 +53,13 @@ func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
 	return f.box(sb), nil
 }
 
-// awaken returns when the sandbox runs.
-func (f *Fleet) awaken(ctx context.Context, b *Box, patience time.Duration) error {
+// waitAwake returns when the sandbox runs.
+func (f *Fleet) waitAwake(ctx context.Context, b *Box, patience time.Duration) error {
 	sb, err := f.Provider.Get(ctx, b.id)
 	if err != nil || sb.State == sandbox.Running {
 		return err
 	}
-	w := f.wake(b)
+	w := f.startWake(b)
 	if w == nil {
 		return sandbox.ErrClosed
 	}
@@ -76,25 +76,25 @@ func (f *Fleet) awaken(ctx context.Context, b *Box, patience time.Duration) erro
 }
 
 // wake begins to wake a sandbox, or joins whoever does. It outlives its callers.
-func (f *Fleet) wake(b *Box) *flight {
+func (f *Fleet) startWake(b *Box) *waking {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.flight; w != nil {
+	if w := b.waking; w != nil {
 		select {
 		case <-w.done:
-			if w.err != nil && time.Since(w.ended) < wakeRest {
+			if w.err != nil && time.Since(w.ended) < wakeBackoff {
 				return w
 			}
 		default:
 			return w
 		}
 	}
-	w := &flight{done: make(chan struct{})}
+	w := &waking{done: make(chan struct{})}
 	if !f.Tasks.Go(func(life context.Context) {
 		defer close(w.done)
 		ctx, cancel := context.WithTimeout(life, wakeLimit)
 		defer cancel()
-		err := f.rouse(ctx, b)
+		err := f.wake(ctx, b)
 		result := "woken"
 		if err != nil {
 			result = "failed"
@@ -108,12 +108,12 @@ func (f *Fleet) wake(b *Box) *flight {
 	}) {
 		return nil
 	}
-	b.flight = w
+	b.waking = w
 	return w
 }
 
 // rouse brings a sandbox from any state to Running.
-func (f *Fleet) rouse(ctx context.Context, b *Box) error {
+func (f *Fleet) wake(ctx context.Context, b *Box) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		sb, err := f.Provider.Get(ctx, b.id)
 		if err != nil {

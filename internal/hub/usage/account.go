@@ -64,8 +64,8 @@ func amount(s sandbox.Spec) quota.Amount {
 		Memory: max(s.Resources.MemoryLimit, s.Resources.Memory), Disk: s.Resources.Disk}
 }
 
-// MaxOf returns how many sandboxes of a spec the limits of an owner allow, if it has no others.
-func (l *Ledger) Most(owner string, s sandbox.Spec) int {
+// MaxSandboxes returns how many sandboxes of a spec the limits of an owner allow, if it has no others.
+func (l *Ledger) MaxSandboxes(owner string, s sandbox.Spec) int {
 	if l.Limits == nil {
 		return math.MaxInt
 	}

@@ -95,7 +95,7 @@ func (p *Pool) countClaim() (over func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.claims--
-		time.AfterFunc(refillDelay, p.Kick)
+		time.AfterFunc(refillDelay, p.Notify)
 	}
 }
 

@@ -19,7 +19,7 @@
 //   - Created is when a sandbox got its owner; Sandbox.Created of a claimed one is
 //     when the pool created it.
 //   - After Start of a sandbox that Waits it calls Bind again.
-//   - It calls Kick when an environment's definition or size has changed.
+//   - It calls Notify when an environment's definition or size has changed.
 package pool
 
 import (
@@ -86,10 +86,10 @@ type Config struct {
 
 // Pool keeps members ready.
 type Pool struct {
-	cfg  Config
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	kick chan struct{}
+	cfg     Config
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	changed chan struct{}
 
 	mu      sync.Mutex
 	closed  bool
@@ -131,7 +131,7 @@ func New(cfg Config) *Pool {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pool{cfg: cfg, kick: make(chan struct{}, 1), ready: map[string][]sandbox.Sandbox{}, held: map[string]bool{},
+	p := &Pool{cfg: cfg, changed: make(chan struct{}, 1), ready: map[string][]sandbox.Sandbox{}, held: map[string]bool{},
 		pending: map[string]int{}, failing: map[string]failure{}}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
@@ -164,10 +164,10 @@ func (p *Pool) background(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Kick makes the pool inspect itself now.
-func (p *Pool) Kick() {
+// Notify makes the pool inspect itself now.
+func (p *Pool) Notify() {
 	select {
-	case p.kick <- struct{}{}:
+	case p.changed <- struct{}{}:
 	default: // it will anyway
 	}
 }

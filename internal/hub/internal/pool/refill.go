@@ -27,7 +27,7 @@ func (p *Pool) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-p.kick:
+		case <-p.changed:
 		}
 		p.inspect(ctx)
 	}
@@ -49,7 +49,7 @@ func (p *Pool) inspect(ctx context.Context) {
 	wants := p.cfg.Size()
 	gone, ok := p.classify(list, wants, seen)
 	if !ok {
-		p.Kick()
+		p.Notify()
 		return
 	}
 	for _, d := range gone {
@@ -119,7 +119,7 @@ func (p *Pool) refill(wants map[string]Want, seen int) {
 		return // the last of them kicks
 	}
 	if p.moves != seen {
-		p.Kick()
+		p.Notify()
 		return
 	}
 	total, under := 0, 0
@@ -159,7 +159,7 @@ func (p *Pool) create(ctx context.Context, env string, w Want) {
 	if err != nil && ctx.Err() == nil {
 		p.backOff(env, err)
 	}
-	p.Kick()
+	p.Notify()
 }
 
 // backOff stops creates of an environment for a while, longer each time.
@@ -183,7 +183,7 @@ func (p *Pool) remove(sb sandbox.Sandbox, why string) {
 		p.cfg.Log.Info("deleted a warm sandbox", "sandbox", sb.ID, "environment", sb.Spec.Environment, "why", why)
 	}
 	p.release(sb.ID)
-	p.Kick()
+	p.Notify()
 }
 
 func (p *Pool) release(id string) {
