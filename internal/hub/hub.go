@@ -1,23 +1,22 @@
-// Package hub hands out sandboxes: it creates them through a provider, gives callers
-// access to them, puts them to sleep when nobody uses them, wakes them when somebody
-// does, and deletes them when their time is up.
+// Package hub composes the hub: it creates sandboxes through a provider, forwards requests to them,
+// suspends idle ones, wakes them on use, and deletes expired ones.
 //
-// This package composes the hub of its parts, each in a folder below:
+// Each part is a package below this one:
 //
-//   - environment: the kinds of sandboxes, and what people write about them
-//   - fleet: what runs for each sandbox (connections, clock, egress); finds and wakes them
+//   - environment: templates for sandboxes, quantities, egress policies
+//   - fleet: connections, timers and egress proxy of each sandbox; finds and wakes sandboxes
 //   - lifecycle: creates, shows, changes and deletes sandboxes
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
-//   - e2b: the control API that E2B's clients expect
-//   - claim: sandboxes for the objects of kubernetes-sigs/agent-sandbox
-//   - tool: the hub's tools for agents
-//   - access: keys and links; vault: secrets; account: quotas and usage
-//   - trail: the audit log and traces; record: what sandboxes recorded, beyond their end
+//   - e2b: the control API of E2B clients
+//   - agentsandbox: controller for the objects of kubernetes-sigs/agent-sandbox
+//   - toolcatalog: the hub's tools for agents
+//   - access: keys and links; secret: secrets; usage: quotas and usage
+//   - audit: audit log and traces; activity: activity records of sandboxes
+//   - replica: several hubs with one state folder
 //
-// The hub keeps no database: what the provider knows is the truth, and a hub that was
-// killed finds everything there again. It refuses to show anybody a sandbox of another
-// owner.
+// The hub has no database: the provider is authoritative, so a hub that was killed recovers its state
+// from there. A caller never sees a sandbox of another owner.
 package hub
 
 import (
@@ -53,7 +52,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Hub hands out sandboxes.
+// Hub creates sandboxes and forwards requests to them.
 type Hub struct {
 	cfg     Config
 	stores  stores
@@ -75,8 +74,8 @@ type Hub struct {
 	agentSandboxes *agentsandbox.Service // nil: none
 }
 
-// Open opens a hub and the stores that its configuration names. Without a
-// provider it only has a table of operations. It starts nothing.
+// Open opens a hub and the stores of its configuration. Without a provider, the hub only has a table of
+// operations. Open starts no work; Begin does.
 func Open(cfg Config) (*Hub, error) {
 	cfg.fill()
 	s, err := openStores(cfg)
@@ -87,7 +86,7 @@ func Open(cfg Config) (*Hub, error) {
 	if cfg.Provider != nil {
 		s.pool = newPool(cfg, func() map[string]pool.Want { return h.warmPools() })
 		cfg.Provider = pool.Wrap(cfg.Provider, s.pool)
-		cfg.Metrics.Gauge("cove_pool_ready", "Warm sandboxes that wait for an owner.", "environment", func() map[string]float64 {
+		cfg.Metrics.Gauge("cove_pool_ready", "Ready sandboxes in the warm pool.", "environment", func() map[string]float64 {
 			ready := map[string]float64{}
 			for env, n := range s.pool.Ready() {
 				ready[env] = float64(n)
@@ -100,7 +99,7 @@ func Open(cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// build returns a hub on stores, which it does not close.
+// build returns a hub with the given stores, which it does not close.
 func build(cfg Config, s stores) *Hub {
 	cfg.fill()
 	if s.quota == nil {
@@ -172,7 +171,7 @@ func build(cfg Config, s stores) *Hub {
 	return h
 }
 
-// bearers are the keys that the tokens of sandboxes are issued to.
+// bearers looks up the keys that tokens of sandboxes are issued to.
 type bearers struct {
 	tenants *tenant.Store
 	fleet   *fleet.Fleet
@@ -198,7 +197,7 @@ func (b bearers) Of(id string) (all []token.Bearer) {
 	return all
 }
 
-// observer spreads what happens to the fleet.
+// observer forwards events of the fleet to other parts.
 type observer struct{ hub *Hub }
 
 func (o observer) Gone(id string) {
@@ -216,7 +215,7 @@ func (o observer) Swept(ctx context.Context) {
 	o.hub.disk.Count()
 }
 
-// warmPools is which environments keep how many sandboxes ready.
+// warmPools returns the wanted size of the warm pool of each environment.
 func (h *Hub) warmPools() map[string]pool.Want {
 	var all map[string]pool.Want
 	for name, w := range h.environments.Warm() {
@@ -236,7 +235,7 @@ func (h *Hub) warmPools() map[string]pool.Want {
 	return all
 }
 
-// Ops lists the operations. What changes something is recorded before its reply.
+// Ops lists the operations. Changes are recorded before their reply.
 func (h *Hub) Ops() []op.Op {
 	all := h.plainOps()
 	for i, o := range all {
@@ -245,17 +244,17 @@ func (h *Hub) Ops() []op.Op {
 	return all
 }
 
-// plainOps are the operations as they are, with nothing recorded.
+// plainOps lists the operations without authorization and audit log.
 func (h *Hub) plainOps() []op.Op {
 	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(),
 		h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(),
 		h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 
-// ToolInstructions tell an agent how the hub's tools work together.
+// ToolInstructions explain to an agent how to use the hub's tools.
 const ToolInstructions = toolcatalog.Instructions
 
-// Tools lists what the hub offers to agents.
+// Tools lists the hub's tools for agents.
 func (h *Hub) Tools() []toolset.Tool { return h.tools.Tools(h.plainOps()) }
 
 // SeesTool reports whether a caller can use a tool.
@@ -263,8 +262,8 @@ func (h *Hub) SeesTool(call *op.Call, t toolset.Tool) bool {
 	return h.access.Allow(call, "", t.Op.RequiredAccess(nil)) == nil
 }
 
-// LimitTools returns the tools that the key of a caller is limited to, as a query that
-// selects them; empty if it is not.
+// LimitTools returns a query that selects the tools to which the key of a caller is limited; empty if it
+// is unlimited.
 func (h *Hub) LimitTools(call *op.Call) string {
 	tools, limited := h.access.LimitedTools(call)
 	if !limited {
@@ -273,12 +272,12 @@ func (h *Hub) LimitTools(call *op.Call) string {
 	return url.Values{"tools": {strings.Join(slices.Concat(tools, []string{"-"}), ",")}}.Encode()
 }
 
-// ToolsOp is the operation that serves the tools: handler speaks MCP and calls
-// what Tools lists, each call inside AroundTool.
+// ToolsOp is the operation that serves the tools: handler speaks MCP and calls the tools, each inside
+// AroundTool.
 func (h *Hub) ToolsOp(handler http.Handler) op.Op { return toolcatalog.Op(handler) }
 
-// AroundTool runs a call of a tool if the caller may use it, traces it, and
-// records it. The call ends with the hub, even if its client does not cancel it.
+// AroundTool authorizes, runs, traces and records a call of a tool. The call is canceled when the hub
+// stops.
 func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(context.Context) error) (err error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -287,7 +286,7 @@ func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(contex
 	ctx, trace := h.stores.tracer.Start(ctx, o.Name)
 	defer func() { audit.EndSpan(ctx, trace, err) }()
 	call := op.CallOf(ctx)
-	// A tool has no name that could be taken for an operation's.
+	// Names of tools and operations never collide.
 	changes := !o.ReadOnly && !toolcatalog.RunsInside(o.Name)
 	if err = h.access.Allow(call, "", o.RequiredAccess(nil)); err == nil && changes {
 		err = h.audit.MayChange(call.Subject)
@@ -298,32 +297,32 @@ func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(contex
 	return h.audit.RecordTool(o, changes, call, int64(size), began, err)
 }
 
-// SignIn makes the tenants' keys and links valid credentials, and limits sessions on sites of
-// sandboxes to these.
+// SignIn configures authentication: tenants' keys and links are valid credentials, and sessions on sites
+// of sandboxes are valid only there.
 func (h *Hub) SignIn(c *auth.Config) {
 	h.access.SignIn(c)
 	h.gateway.SignIn(c)
 }
 
-// Caller notes in a call who signed in.
+// Caller sets the identity of a call.
 func (h *Hub) Caller(ctx context.Context, call *op.Call) { h.access.Caller(ctx, call) }
 
-// Admit decides before anything of a request is read, and counts it in.
+// Admit authorizes a request before its body is read, and counts it until done is called.
 func (h *Hub) Admit(r *http.Request, o op.Op) (done func(), err error) { return h.access.Admit(r, o) }
 
-// Buffer counts the memory that the body of a request takes.
+// Buffer counts the memory of the body of a request.
 func (h *Hub) Buffer(ctx context.Context) *usage.Buffer { return h.usage.Buffer(ctx) }
 
-// Front sees requests before they are routed: it finds those for a sandbox by host name.
+// Front handles requests before they are routed by path: the host name can address a sandbox.
 func (h *Hub) Front(next http.Handler) http.Handler { return h.gateway.Front(next) }
 
-// Visit is a finished request, as the server saw it.
+// Visit is a finished request.
 type Visit = audit.Visit
 
-// Served records a request that is not recorded yet.
+// Served records a request, unless its operation is already recorded.
 func (h *Hub) Served(v Visit) { h.audit.Served(v) }
 
-// Begin starts the clocks and takes up the sandboxes that exist.
+// Begin starts the timers and adopts existing sandboxes.
 func (h *Hub) Begin(ctx context.Context) {
 	if h.agentSandboxes != nil {
 		h.agentSandboxes.Begin(ctx)
@@ -345,13 +344,13 @@ func (h *Hub) Begin(ctx context.Context) {
 	}
 }
 
-// State is the hub's readiness: ready or failed, and why.
+// State is the readiness of the hub, ready or failed, and the reason.
 func (h *Hub) State() (state, why string) {
 	if h.tasks.Context().Err() != nil {
 		return "failed", "the hub is stopping"
 	}
 	if err := h.fleet.Fault(); err != nil {
-		return "failed", "cannot watch the sandboxes: " + err.Error()
+		return "failed", "cannot watch sandboxes: " + err.Error()
 	}
 	if err := h.environments.Fault(); err != nil {
 		return "ready", "the environments file is invalid, and its last valid content is in force: " + err.Error()
@@ -359,8 +358,7 @@ func (h *Hub) State() (state, why string) {
 	return "ready", ""
 }
 
-// Close ends what the hub runs. The sandboxes live on, and the provider stays
-// open. Close is idempotent.
+// Close stops the hub. Sandboxes keep running, and the provider stays open. Close is idempotent.
 func (h *Hub) Close() error {
 	if h.tasks.Seal() {
 		ctx, cancel := context.WithTimeout(h.tasks.Context(), 2*time.Second)

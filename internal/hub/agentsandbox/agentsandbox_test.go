@@ -66,7 +66,7 @@ func TestOlderVersion(t *testing.T) {
 		}
 	}
 	o.Spec.WarmPool = "q"
-	if _, _, problem := s.resolve("ns", o); !strings.Contains(problem, `of template "other"`) {
+	if _, _, problem := s.resolve("ns", o); !strings.Contains(problem, `has template "other"`) {
 		t.Errorf("got %q, want that the pool is of another template", problem)
 	}
 }

@@ -1,5 +1,5 @@
-// Package page writes the hub's own replies where a reply of a sandbox was
-// expected: a page for people, JSON for programs.
+// Package page writes the hub's own replies to requests for sandboxes: a page for people, JSON for
+// programs.
 package page
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// IsNavigation reports whether a browser asks for a page that a person will see.
+// IsNavigation reports whether a browser requests a page that it shows to a person.
 func IsNavigation(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
 	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
@@ -25,7 +25,7 @@ func IsNavigation(r *http.Request) bool {
 // WriteError replies with an error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
 	if r.Context().Err() != nil {
-		w.WriteHeader(op.StatusCanceled) // nobody is there to read more
+		w.WriteHeader(op.StatusCanceled) // the client has closed the connection
 		return
 	}
 	call := op.CallOf(r.Context())
@@ -35,11 +35,12 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, log *slog.Log
 		return
 	}
 	call.Code = op.Internal
-	log.Error("request into a sandbox failed", "id", call.ID, "error", err)
+	log.Error("request to sandbox failed", "id", call.ID, "error", err)
 	Write(w, r, http.StatusInternalServerError, 0, op.InternalMessage(call.ID))
 }
 
-// layout has the colors of the design system, which it cannot load: a page of a sandbox that does not answer has nothing but this.
+// layout repeats the colors of the design system, because the page of a sandbox cannot load files of the
+// hub.
 const layout = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">%s<title>%s</title>
 <style>:root{color-scheme:light dark}*{box-sizing:border-box}
