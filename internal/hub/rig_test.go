@@ -367,7 +367,7 @@ func (r *rig) sandbox(name string) sandbox.Sandbox {
 	return list[0]
 }
 
-// openRequests is how many requests into a sandbox are under way.
+// openRequests is the number of in-flight requests into a sandbox.
 func (r *rig) openRequests(name string) int {
 	r.t.Helper()
 	return r.hub.fleet.OpenRequests(r.sandbox(name))

@@ -179,10 +179,10 @@ func TestLimits(t *testing.T) {
 	}{
 		"no limits":         {Limits{}, one, one, "", ""},
 		"just fits":         {Limits{Sandboxes: 2, CPU: 2000, Memory: 2 << 30, Disk: 20 << 30}, one, one, "", ""},
-		"sandboxes":         {Limits{Sandboxes: 1}, one, one, Sandboxes, "1 of 1 are in use and 1 more"},
+		"sandboxes":         {Limits{Sandboxes: 1}, one, one, Sandboxes, "1 of 1 in use and 1 more"},
 		"cpu":               {Limits{CPU: 1999}, one, one, CPU, "1000m of 1999m"},
-		"memory":            {Limits{Memory: 1536 << 20}, one, one, Memory, "1Gi of 1536Mi are in use and 1Gi more"},
-		"disk":              {Limits{Disk: 1}, Amount{}, one, Disk, "0 of 1 are in use and 10Gi more"},
+		"memory":            {Limits{Memory: 1536 << 20}, one, one, Memory, "1Gi of 1536Mi in use and 1Gi more"},
+		"disk":              {Limits{Disk: 1}, Amount{}, one, Disk, "0 of 1 in use and 10Gi more"},
 		"nothing":           {Limits{Sandboxes: -1}, Amount{}, one, Sandboxes, "0 of 0"},
 		"lowered":           {Limits{Memory: 1}, one, Amount{Sandboxes: 1}, "", ""},
 		"above the lowered": {Limits{Memory: 1}, one, Amount{Memory: 1}, Memory, ""},
@@ -279,7 +279,7 @@ func TestCreateRate(t *testing.T) {
 		must(t, create(1))
 	}
 	e := exceeded(t, create(1), Rate)
-	if e.RetryAfter != 10*time.Second || !strings.Contains(e.Error(), "at most 6 sandboxes may be created per minute; retry in 10s") {
+	if e.RetryAfter != 10*time.Second || !strings.Contains(e.Error(), "the limit is 6 sandboxes per minute; retry in 10s") {
 		t.Errorf("%v after %v", e, e.RetryAfter)
 	}
 	must(t, create(0)) // what is no create has no rate
@@ -327,8 +327,8 @@ func TestCalls(t *testing.T) {
 	last, err := k.Call("a")
 	must(t, err)
 	_, err = k.Call("a")
-	if e := exceeded(t, err, Calls); e.RetryAfter <= 0 || !strings.Contains(e.Error(), "2 of 2 are under way") {
-		t.Errorf(`got %v, want a positive retry delay and an error that contains "2 of 2 are under way"`, e)
+	if e := exceeded(t, err, Calls); e.RetryAfter <= 0 || !strings.Contains(e.Error(), "2 of 2 in use") {
+		t.Errorf(`got %v, want a positive retry delay and an error that contains "2 of 2 in use"`, e)
 	}
 	other, err := k.Call("b")
 	must(t, err)
