@@ -165,7 +165,8 @@ func build(cfg Config, s stores) *Hub {
 		h.agentSandboxes = agentsandbox.New(agentsandbox.Config{
 			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider,
 			History: h.history, Tasks: h.tasks,
-			Record: h.audit.Record, Ready: s.pool.Ready, Notify: s.pool.Notify, MaxSandboxes: h.usage.MaxSandboxes, Defaults: h.environments.Defaults(), Log: cfg.Log,
+			Record: h.audit.Record, Ready: s.pool.Ready, Notify: s.pool.Notify, MaxSandboxes: h.usage.MaxSandboxes,
+			Defaults: h.environments.Defaults(), Log: cfg.Log,
 		})
 	}
 	return h

@@ -48,7 +48,8 @@ func (s *stores) checkMarks(log *slog.Logger) error {
 		if last.Seq > l.known.Seq || last == l.known {
 			continue
 		}
-		log.Error("audit log is older than its mark: lines were removed, or it was replaced by an old copy", "log", l.name, "last", last.Seq, "known", l.known.Seq)
+		log.Error("audit log is older than its mark: lines were removed, or it was replaced by an old copy",
+			"log", l.name, "last", last.Seq, "known", l.known.Seq)
 		if err := s.audit.Append(auditlog.Entry{Role: "hub", Op: "audit_replaced",
 			Name: fmt.Sprintf("log of %s ends at line %d, but its mark is line %d with hash %s", l.name, last.Seq,
 				l.known.Seq, l.known.Hash)}); err != nil {

@@ -102,7 +102,8 @@ func (s *Service) later(k key, action string, err error) time.Time {
 	if errors.Is(err, sandbox.ErrClosed) || errors.Is(err, sandbox.ErrInUse) || errors.Is(err, context.Canceled) {
 		return time.Time{} // another hub is active
 	}
-	s.Log.Warn("cannot synchronize object; retrying", "action", action, "resource", k.resource, "namespace", k.namespace, "object", k.name, "error", err)
+	s.Log.Warn("cannot synchronize object; retrying", "action", action, "resource", k.resource,
+		"namespace", k.namespace, "object", k.name, "error", err)
 	return time.Now().Add(maxRetry)
 }
 

@@ -52,7 +52,8 @@ type Ledger struct {
 // New returns a ledger. It counts nothing yet.
 func New(cfg Config) *Ledger {
 	l := &Ledger{Config: cfg}
-	l.refused = cfg.Metrics.Counter("cove_quota_refusals_total", "Requests rejected because a limit of the tenant was reached, by limit.", "limit")
+	l.refused = cfg.Metrics.Counter("cove_quota_refusals_total",
+		"Requests rejected because a limit of the tenant was reached, by limit.", "limit")
 	l.declareGauges()
 	return l
 }

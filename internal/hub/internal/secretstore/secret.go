@@ -129,7 +129,8 @@ func Open(cfg Config) (*Store, error) {
 	for _, file := range files {
 		name, t, err := s.read(file)
 		if err != nil {
-			return nil, fmt.Errorf("open the secret store: %s: %w; restore the file, or remove it and set the secrets of that tenant again", file, err)
+			return nil, fmt.Errorf("open the secret store: %s: %w; "+
+				"restore the file, or remove it and set the secrets of that tenant again", file, err)
 		}
 		s.tenants[name] = t
 	}
