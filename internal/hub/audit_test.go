@@ -177,8 +177,8 @@ func TestUnrecordedSandboxIsDeleted(t *testing.T) {
 	}
 }
 
-// TestTheClockIsRecorded: what the hub does on its own is recorded too.
-func TestTheClockIsRecorded(t *testing.T) {
+// TestTimeoutsAreRecorded: what the hub does on its own is recorded too.
+func TestTimeoutsAreRecorded(t *testing.T) {
 	t.Parallel()
 	l, dir := openAudit(t)
 	r := newRig(t, setup{stores: stores{audit: l, auditDir: dir}})

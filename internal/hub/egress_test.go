@@ -129,8 +129,8 @@ func TestHubIsKilled(t *testing.T) {
 	}
 }
 
-// TestWayOutIsOpenedAgain: a listener that fails is replaced.
-func TestWayOutIsOpenedAgain(t *testing.T) {
+// TestEgressProxyIsReopened: a listener that fails is replaced.
+func TestEgressProxyIsReopened(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)

@@ -23,7 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-func TestRequestsArriveAsTheyWereSent(t *testing.T) {
+func TestRequestsAreNotModified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -86,8 +86,8 @@ func raw(t *testing.T, host, request string) seen {
 	return s
 }
 
-// TestPagesWorkBehindThePrefix: redirects and cookies stay below it.
-func TestPagesWorkBehindThePrefix(t *testing.T) {
+// TestPagesUnderPrefix: redirects and cookies stay below it.
+func TestPagesUnderPrefix(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
 		g.mux.HandleFunc("/give", func(w http.ResponseWriter, q *http.Request) {
@@ -136,7 +136,7 @@ func TestPagesWorkBehindThePrefix(t *testing.T) {
 	}
 }
 
-func TestOriginsThatTheHubLetIn(t *testing.T) {
+func TestAdmittedOrigins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -223,7 +223,7 @@ func TestPortsByHostAndPath(t *testing.T) {
 	}
 }
 
-func TestWebSocketsPass(t *testing.T) {
+func TestWebSocketsAreForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -293,8 +293,8 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestNothingIsBuffered: each piece arrives before the next is sent, both ways.
-func TestNothingIsBuffered(t *testing.T) {
+// TestStreamsAreNotBuffered: each piece arrives before the next is sent, both ways.
+func TestStreamsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	step := make(chan string)
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -366,8 +366,8 @@ func TestNothingIsBuffered(t *testing.T) {
 	w.Close()
 }
 
-// TestCallerLeaves: what nobody waits for any more ends inside as well.
-func TestCallerLeaves(t *testing.T) {
+// TestCanceledRequest: a request that the client cancels also ends inside.
+func TestCanceledRequest(t *testing.T) {
 	t.Parallel()
 	entered, left := make(chan struct{}), make(chan struct{})
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -391,7 +391,7 @@ func TestCallerLeaves(t *testing.T) {
 	poll(t, "it is counted out", func() bool { return r.openRequests("a") == 0 })
 }
 
-func TestConnectionsAreUsedAgain(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	remotes := map[string]bool{}
@@ -411,7 +411,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestBrokenServers: what the server inside does wrong is told as such.
+// TestBrokenServers: errors of the server inside are reported as such.
 func TestBrokenServers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {

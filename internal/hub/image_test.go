@@ -126,8 +126,8 @@ func TestImagesCountForTheirOwner(t *testing.T) {
 	want("usage at the end", r.do("GET", "/api/v1/usage", "", anna...), 200, `"disk":""`)
 }
 
-// TestImportedImagesAreTheirOwners: nobody reaches another's, however it is written.
-func TestImportedImagesAreTheirOwners(t *testing.T) {
+// TestImportedImagesBelongToOwner: no caller reaches an image of another owner.
+func TestImportedImagesBelongToOwner(t *testing.T) {
 	t.Parallel()
 	scratch := t.TempDir()
 	r := newRig(t, setup{image: true, stores: stores{scratch: scratch}})

@@ -158,8 +158,8 @@ func TestRatesAreInherited(t *testing.T) {
 	}
 }
 
-// TestBadInputIsRefused: nothing of a request can become anything but data.
-func TestBadInputIsRefused(t *testing.T) {
+// TestInvalidInputIsRejected: nothing of a request can become anything but data.
+func TestInvalidInputIsRejected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	for body, want := range map[string]string{
@@ -198,7 +198,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestFailedCreateLeavesNothing: not ready in time, the caller gone, deleted meanwhile.
+// TestFailedCreateLeavesNothing: not ready in time, canceled, deleted meanwhile.
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) { g.ready = func() bool { return false } }})
@@ -312,7 +312,7 @@ func TestListFiltersAndPages(t *testing.T) {
 		for _, o := range page.Items {
 			all = append(all, o.Name)
 		}
-		// What a page ended with may be gone when the next one is asked for.
+		// The last sandbox of a page can be deleted before the next page is requested.
 		if after == "" {
 			r.do("DELETE", "/api/v1/sandbox/s2", "")
 		}
@@ -330,7 +330,7 @@ func TestListFiltersAndPages(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCreatesAndDeletes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	var ids sync.Map

@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// TestOnThisMachine is the hub on the provider that it is made for.
-func TestOnThisMachine(t *testing.T) {
+// TestLocalProvider is the hub on the provider that it is made for.
+func TestLocalProvider(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.Need(t, "go")
 	r := newMachine(t)

@@ -320,7 +320,7 @@ func push(t *testing.T, ref string, archive []byte) {
 }
 
 // TestRecordsAndSnapshotsCount: what is kept of deleted sandboxes takes from the quota, too, and
-// who has no room left stores nothing more.
+// an owner without free quota cannot store more.
 func TestRecordsAndSnapshotsCount(t *testing.T) {
 	t.Parallel()
 	keep := func() *activity.Store {

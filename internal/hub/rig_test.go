@@ -148,7 +148,7 @@ type guestServer struct {
 	mux     *http.ServeMux
 	tools   *mcp.Server
 	ready   func() bool
-	current atomic.Bool // a command runs that nobody waits for
+	current atomic.Bool // a command runs in the background
 }
 
 func (g *guestServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -217,7 +217,7 @@ func newGuest(sb sandbox.Sandbox, more func(*guestServer)) *guestServer {
 	g.mux.HandleFunc("GET /v1/bash/sessions", g.sessions)
 	g.mux.HandleFunc("/ws", websocketEcho)
 	g.mux.HandleFunc("/", g.echo)
-	// A protocol whose sessions the sandbox forgets when it is started anew.
+	// A protocol whose sessions end when the sandbox is restarted.
 	g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return g.tools },
 		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	if more != nil {
@@ -341,7 +341,7 @@ func (r *rig) open(s setup) {
 	r.server = httptest.NewServer(rest.New(c))
 }
 
-// asSubject lets callers say who they are.
+// asSubject takes the subject from a header.
 func asSubject(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		next.ServeHTTP(w, q.WithContext(auth.NewContext(q.Context(), auth.Identity{Subject: q.Header.Get("X-Test-Subject")})))

@@ -168,8 +168,8 @@ func TestAgentCallsTools(t *testing.T) {
 	}
 }
 
-// TestResultsPassThrough: images, structured content, metadata and errors.
-func TestResultsPassThrough(t *testing.T) {
+// TestResultsAreForwarded: images, structured content, metadata and errors.
+func TestResultsAreForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -245,7 +245,7 @@ func TestToolsAfterRestart(t *testing.T) {
 	}
 }
 
-func TestManyCallsAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -281,9 +281,9 @@ func TestSandboxWithoutTools(t *testing.T) {
 	}
 }
 
-// TestCallEndsWithTheHub: a tool that never returns delays neither the cancellation
+// TestCallIsCanceledWhenHubStops: a tool that never returns delays neither the cancellation
 // of its caller nor the shutdown of the hub.
-func TestCallEndsWithTheHub(t *testing.T) {
+func TestCallIsCanceledWhenHubStops(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{}, 1)
 	r := newRig(t, setup{more: func(g *guestServer) {

@@ -23,9 +23,9 @@ func limited(limits map[string]quota.Limits) func() *quota.Keeper {
 	}
 }
 
-// TestQuotasHoldExactly: of 200 creates at once by three tenants, each gets as
+// TestQuotasAreExact: of 200 creates at once by three tenants, each gets as
 // many as it may have, and not one more.
-func TestQuotasHoldExactly(t *testing.T) {
+func TestQuotasAreExact(t *testing.T) {
 	t.Parallel()
 	most := map[string]int{"anna": 7, "bert": 20, "cleo": 31}
 	keeper := limited(map[string]quota.Limits{"anna": {Sandboxes: 7}, "bert": {Memory: 20 << 30}, "cleo": {Sandboxes: 100, CPU: 31000}})

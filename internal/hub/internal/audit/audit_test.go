@@ -359,7 +359,7 @@ func TestOpenRefusesADamagedLog(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCreatesAndDeletes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, Config{Dir: dir, MaxBytes: 20000, Keep: 1000, Sync: 5 * time.Millisecond, Patience: time.Minute})

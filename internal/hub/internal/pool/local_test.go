@@ -237,9 +237,9 @@ func (m *machine) checkSame(claimed, cold string) {
 	}
 }
 
-// TestClaimedStartsAnew: a claimed sandbox that was stopped starts like a cold one,
+// TestClaimedSandboxRestarts: a claimed sandbox that was stopped starts like a cold one,
 // with its own environment.
-func TestClaimedStartsAnew(t *testing.T) {
+func TestClaimedSandboxRestarts(t *testing.T) {
 	want := pool.Want{Size: 1, Spec: sandbox.Spec{Environment: "e", Env: map[string]string{"OF_POOL": "environment"}}}
 	m := newMachine(t, want)
 	s := sandbox.Spec{Name: "mine", Owner: "ann", Environment: "e", Env: map[string]string{"OWN": "ann"}}

@@ -174,9 +174,9 @@ func (k keys) Of(string) (all []Bearer) {
 	return all
 }
 
-// TestTokensEndWithTheirKey: a token, and what it has signed, ends when its key is revoked, gets
+// TestTokensExpireWithKey: a token, and what it has signed, ends when its key is revoked, gets
 // another role or another tenant; those of other keys go on.
-func TestTokensEndWithTheirKey(t *testing.T) {
+func TestTokensExpireWithKey(t *testing.T) {
 	t.Parallel()
 	one, two := Bearer{"aaaaaaaaaaaa", "anna", "user"}, Bearer{"bbbbbbbbbbbb", "anna", "user"}
 	for what, change := range map[string]func(keys){
