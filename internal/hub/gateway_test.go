@@ -130,7 +130,7 @@ func TestPagesUnderPrefix(t *testing.T) {
 		len(a.Header.Values("X-Request-Id")) != 1 || len(a.Header.Values("X-Content-Type-Options")) != 1 {
 		t.Errorf(`got %v, want the request ID "mine" and the content type options once each`, a.Header)
 	}
-	// Behind a further proxy with a prefix of its own.
+	// Behind another proxy with a prefix.
 	if a := r.do("GET", "/sandbox/a/give?Location=/x", "", "X-Forwarded-Prefix", "/hub"); a.Header.Get("Location") != "/hub/sandbox/a/x" {
 		t.Errorf(`got %v, want header Location "/hub/sandbox/a/x"`, a.Header)
 	}
@@ -257,7 +257,6 @@ func TestWebSocketsAreForwarded(t *testing.T) {
 	poll(t, "all are counted out", func() bool { return r.openRequests("a") == 0 })
 }
 
-// known1 finds the box of a sandbox.
 // TestHalfClose: one side of an upgraded connection ends, the other goes on.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
@@ -385,7 +384,7 @@ func TestCanceledRequest(t *testing.T) {
 	}
 	go func() { <-entered; cancel() }()
 	if _, err := http.DefaultClient.Do(req); err == nil {
-		t.Error("answered")
+		t.Error("canceled request: got a response, want an error")
 	}
 	<-left
 	poll(t, "it is counted out", func() bool { return r.openRequests("a") == 0 })
@@ -433,6 +432,6 @@ func TestBrokenServers(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if b, err := io.ReadAll(res.Body); err == nil {
-		t.Errorf("a short answer looks whole: %q", b)
+		t.Errorf("truncated response: got %q and no error, want an error", b)
 	}
 }

@@ -56,7 +56,7 @@ func TestSlowWake(t *testing.T) {
 			a.Status, a.Header, a.Body)
 	}
 	close(slow)
-	poll(t, "it wakes although everybody left", func() bool { return r.status("a") == "running" })
+	poll(t, "it wakes although all clients are disconnected", func() bool { return r.status("a") == "running" })
 	if n := r.provider.starts.Load(); n != 1 {
 		t.Errorf("started %d times", n)
 	}

@@ -163,7 +163,7 @@ func TestRoomIsUsedSoon(t *testing.T) {
 					t.Errorf("tried %d times when another owner's sandbox has gone", n)
 				}
 				if during {
-					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // everybody knows
+					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // the deletion is observed
 					free("ann")
 					time.Sleep(time.Minute)
 					if n, limit := c.asks.Load()-before, int64(time.Minute/minRetry); n < limit-2 || n > limit+1 {

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// filled is a cluster in whose namespaces somebody has created objects, and who may do nothing else.
+// filled is a cluster with objects in its namespaces, which it only lists.
 type filled struct {
 	Cluster
 	objects map[string]func(yield func(string)) // by resource

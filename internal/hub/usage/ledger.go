@@ -232,7 +232,7 @@ func (l *Ledger) KeepCounting(ctx context.Context) {
 	}
 }
 
-// settled is the age from which on a sandbox is no longer part of a create.
+// settled is the age after which a sandbox is not part of a create.
 const settled = time.Minute
 
 // Recount counts sandboxes that other hubs created. known reports whether a sandbox still exists.

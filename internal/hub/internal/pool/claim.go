@@ -43,7 +43,7 @@ var ErrRefused = errors.New("the server in the sandbox rejected its settings")
 var ErrBound = errors.New("the sandbox is already bound to an owner")
 
 // errTaken means that another pool has claimed the member.
-var errTaken = errors.New("the sandbox is no longer a member")
+var errTaken = errors.New("another pool has claimed the sandbox")
 
 // refillDelay is the delay between a claim and the create of its replacement.
 const refillDelay = 50 * time.Millisecond

@@ -64,8 +64,8 @@ func empty(t testing.TB, k *Keeper) {
 
 var one = Amount{Sandboxes: 1, CPU: 1000, Memory: 1 << 30, Disk: 10 << 30}
 
-// Two hundred creates of three tenants at once: nobody is ever above a limit, as
-// counted by an observer of its own, and nothing stays when all is over.
+// Two hundred concurrent creates of three tenants: no tenant exceeds a limit, as counted by a separate
+// observer, and all quota is released at the end.
 func TestReservesAreExact(t *testing.T) {
 	t.Parallel()
 	limits := map[string]Limits{
@@ -125,7 +125,7 @@ func TestReservesAreExact(t *testing.T) {
 					count(tenant, -1)
 					h.Commit(id) // what was adopted counts, and that is nothing
 					k.Free(id)
-				case 4: // measured anew meanwhile
+				case 4: // measured again meanwhile
 					h.Commit(id)
 					count(tenant, -1)
 					check(t, k.Adopt(tenant, id, Amount{Disk: 1}))
@@ -219,7 +219,7 @@ func TestAdoptAndFree(t *testing.T) {
 	t.Parallel()
 	k := New(Config{Limits: fixed(Limits{Sandboxes: 1, Memory: 2 << 30})})
 	must(t, k.Adopt("a", "x", one))
-	must(t, k.Adopt("a", "y", one)) // beyond the limit: it runs all the same
+	must(t, k.Adopt("a", "y", one)) // above the limit, because it already runs
 	must(t, k.Adopt("a", "y", one))
 	if u := k.Usage("a"); u.Amount != one.plus(one) {
 		t.Errorf("got %+v, want amount %+v", u, one.plus(one))
@@ -258,7 +258,7 @@ func TestCommitAfterTheNews(t *testing.T) {
 	other.Release() // older than the news
 	h.Commit("y")
 	if u := k.Usage("a"); u.Amount != (Amount{}) {
-		t.Errorf("counted for ever: got %+v, want amount %+v", u, Amount{})
+		t.Errorf("counted forever: got %+v, want amount %+v", u, Amount{})
 	}
 	empty(t, k)
 }
