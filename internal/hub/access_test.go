@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 )
 
-// TestEveryDoorIsChecked: without a key nothing answers, whatever the path or host.
-func TestEveryDoorIsChecked(t *testing.T) {
+// TestEveryEntranceIsAuthorized: without a key nothing answers, whatever the path or host.
+func TestEveryEntranceIsAuthorized(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{auth: &auth.Config{Token: "secret"}})
 	key := []string{"Authorization", "Bearer secret"}
@@ -53,8 +53,8 @@ func (r *rig) statusAs(name string, header []string) string {
 	return r.object(r.do("GET", "/api/v1/sandbox/"+name, "", header...)).Status
 }
 
-// TestOthersDoNotExist: for everybody else a sandbox is not there, at any door.
-func TestOthersDoNotExist(t *testing.T) {
+// TestOtherOwnersAreInvisible: a sandbox is invisible to other owners at every entrance.
+func TestOtherOwnersAreInvisible(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	anna, bert, nobody := []string{"X-Test-Subject", "anna"}, []string{"X-Test-Subject", "auth0|bert@x.org"}, []string{}

@@ -21,9 +21,9 @@ func (k keeper) Save(sb sandbox.Sandbox, entries []json.RawMessage, _ map[int64]
 	k[sb.Spec.Name] = len(entries)
 }
 
-// TestSlowSandboxLeavesItsRecord: a sandbox on a busy machine has time to hand out its record before it is deleted; one that never
-// answers is deleted all the same.
-func TestSlowSandboxLeavesItsRecord(t *testing.T) {
+// TestSlowSandboxKeepsItsRecord: the hub reads the record of a slow sandbox before it deletes the sandbox; a sandbox
+// that never responds is deleted anyway.
+func TestSlowSandboxKeepsItsRecord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeProvider(func(sb sandbox.Sandbox) http.Handler {

@@ -35,10 +35,23 @@ func lines(t *testing.T, dir string, f auditlog.Filter) (all []auditlog.Line) {
 	return all
 }
 
-// TestEverythingIsRecorded: what was done, to what, by whom and with which result, and
-// what was rejected.
-func TestEverythingIsRecorded(t *testing.T) {
-	t.Parallel()
+// wantLine is the part of a line of the audit log that tests compare.
+type wantLine struct {
+	op, method, path, sandbox, name, code, role string
+	status                                      int
+}
+
+// recordedRig is a hub with an audit log of requests of all kinds about sandbox a.
+type recordedRig struct {
+	*rig
+	dir   string
+	key   []string
+	id    string     // of sandbox a, which is deleted
+	wants []wantLine // lines of the log
+}
+
+func newRecordedRig(t *testing.T) *recordedRig {
+	t.Helper()
 	l, dir := openAudit(t)
 	r := newRig(t, setup{stores: stores{audit: l, auditDir: dir}, auth: &auth.Config{Token: "hunter2"}})
 	key := []string{"Authorization", "Bearer hunter2"}
@@ -52,11 +65,7 @@ func TestEverythingIsRecorded(t *testing.T) {
 	agent.call(toolcatalog.Execute, object{"sandbox_name": "a", "tool_name": "say", "arguments": object{"x": "hunter6"}})
 	r.do("DELETE", "/api/v1/sandbox/a", "", key...)
 
-	type want struct {
-		op, method, path, sandbox, name, code, role string
-		status                                      int
-	}
-	wants := []want{
+	wants := []wantLine{
 		{op: "sandbox_create", sandbox: o.ID, name: "a", role: "admin", status: 200},
 		{op: gateway.OpName, method: "POST", path: "/sandbox/a/v1/x", sandbox: o.ID, name: "a", role: "admin", status: 200},
 		{op: "sandbox_get", name: "nowhere", code: "not_found", role: "admin", status: 404},
@@ -67,22 +76,35 @@ func TestEverythingIsRecorded(t *testing.T) {
 		{op: "sandbox_delete", sandbox: o.ID, name: "a", role: "admin", status: 200},
 	}
 	testenv.Poll(t, "all lines are written", func() bool { return len(lines(t, dir, auditlog.Filter{})) >= len(wants) })
-	all := lines(t, dir, auditlog.Filter{})
-	if len(all) != len(wants) {
-		t.Errorf("got %d lines, want %d", len(all), len(wants))
+	return &recordedRig{r, dir, key, o.ID, wants}
+}
+
+// The audit log has a line for each request: operation, target, caller and result, also if the
+// request was rejected.
+func TestRequestsAreRecorded(t *testing.T) {
+	t.Parallel()
+	r := newRecordedRig(t)
+	all := lines(t, r.dir, auditlog.Filter{})
+	if len(all) != len(r.wants) {
+		t.Errorf("got %d lines, want %d", len(all), len(r.wants))
 	}
 	for i, l := range all {
-		if got := (want{l.Op, l.Method, l.Path, l.Sandbox, l.Name, l.Code, l.Role, l.Status}); i < len(wants) && got != wants[i] {
-			t.Errorf("line %d: got %+v, want %+v", i, got, wants[i])
+		if got := (wantLine{l.Op, l.Method, l.Path, l.Sandbox, l.Name, l.Code, l.Role, l.Status}); i < len(r.wants) && got != r.wants[i] {
+			t.Errorf("line %d: got %+v, want %+v", i, got, r.wants[i])
 		}
 	}
 	if l := all[1]; l.In != 7 || l.Out == 0 || l.TookUS == 0 {
 		t.Errorf("got %+v, want 7 bytes in, and bytes out and a duration", l)
 	}
-	if n := len(lines(t, dir, auditlog.Filter{Sandbox: o.ID})); n != 5 {
+	if n := len(lines(t, r.dir, auditlog.Filter{Sandbox: r.id})); n != 5 {
 		t.Errorf("got %d lines about the sandbox, want 5", n)
 	}
+}
 
+func TestAuditLogIsSearchedAndVerified(t *testing.T) {
+	t.Parallel()
+	r := newRecordedRig(t)
+	key := r.key
 	a := r.do("GET", "/api/v1/audit?sandbox=a", "", key...)
 	if n := strings.Count(a.Body, "data: "); a.Status != 200 || n != 5 || strings.Contains(a.Body, "hunter") {
 		t.Errorf("got %d with %d lines, want 200 with 5 and no secret: %s", a.Status, n, a.Body)
@@ -98,6 +120,15 @@ func TestEverythingIsRecorded(t *testing.T) {
 	if a := r.do("GET", "/api/v1/audit?q=404", "", key...); strings.Count(a.Body, "data: ") != 2 {
 		t.Errorf("got %s, want the two lines with that status", a.Body)
 	}
+	if a := r.do("GET", "/api/v1/audit/verify", "", key...); a.Status != 200 ||
+		strings.Contains(a.Body, `"problem"`) || !strings.Contains(a.Body, `"lines":`) {
+		t.Errorf("got %d %s, want 200 and no problem", a.Status, a.Body)
+	}
+}
+
+func TestAuditLogIsFollowed(t *testing.T) {
+	t.Parallel()
+	r := newRecordedRig(t)
 	follow, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(follow, "GET", r.server.URL+"/api/v1/audit?lines=1&follow=true", nil)
@@ -110,7 +141,7 @@ func TestEverythingIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	r.do("POST", "/api/v1/sandbox", `{"name":"later"}`, key...)
+	r.do("POST", "/api/v1/sandbox", `{"name":"later"}`, r.key...)
 	for in := bufio.NewScanner(res.Body); ; {
 		if !in.Scan() {
 			t.Fatalf("got the end of the stream (%v), want the line about the later sandbox", in.Err())
@@ -120,8 +151,7 @@ func TestEverythingIsRecorded(t *testing.T) {
 		}
 	}
 	cancel()
-	if a := r.do("GET", "/api/v1/audit/verify", "", key...); a.Status != 200 ||
-		strings.Contains(a.Body, `"problem"`) || !strings.Contains(a.Body, `"lines":`) {
+	if a := r.do("GET", "/api/v1/audit/verify", "", r.key...); a.Status != 200 || strings.Contains(a.Body, `"problem"`) {
 		t.Errorf("got %d %s, want 200 and no problem", a.Status, a.Body)
 	}
 }
@@ -142,13 +172,13 @@ func TestUnrecordedSandboxIsDeleted(t *testing.T) {
 		t.Errorf("got %d %s, want 503 and that it could not be recorded", a.Status, a.Body)
 	}
 	list, err := r.provider.List(t.Context(), sandbox.Filter{})
-	if err != nil || len(list) != 1 || r.hub.quota.Usage("").Sandboxes != 1 {
-		t.Errorf("got %d sandboxes, %v, usage %+v, want one", len(list), err, r.hub.quota.Usage(""))
+	if err != nil || len(list) != 1 || r.hub.stores.quota.Usage("").Sandboxes != 1 {
+		t.Errorf("got %d sandboxes, %v, usage %+v, want one", len(list), err, r.hub.stores.quota.Usage(""))
 	}
 }
 
-// TestTheClockIsRecorded: what the hub does on its own is recorded too.
-func TestTheClockIsRecorded(t *testing.T) {
+// TestTimeoutsAreRecorded: what the hub does on its own is recorded too.
+func TestTimeoutsAreRecorded(t *testing.T) {
 	t.Parallel()
 	l, dir := openAudit(t)
 	r := newRig(t, setup{stores: stores{audit: l, auditDir: dir}})

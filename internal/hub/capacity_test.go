@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRequestsBeyondTheMachineAreRefused: nobody gets more CPUs or memory than there are, and the
+// TestRequestsBeyondTheMachineAreRejected: no sandbox gets more CPUs or memory than the machine has, and the
 // reply says how many there are. What an environment asks for is lowered instead.
-func TestRequestsBeyondTheMachineAreRefused(t *testing.T) {
+func TestRequestsBeyondTheMachineAreRejected(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "environments.json")
 	if err := os.WriteFile(file, []byte(`[{"name":"large","cpu":"8","cpu_limit":"16"}]`), 0o600); err != nil {

@@ -27,7 +27,7 @@ type quiet struct {
 	*testing.T
 	*Hub
 	p     *pipeProvider
-	tasks atomic.Bool // a command runs inside that nobody waits for
+	tasks atomic.Bool // a command runs in the background
 }
 
 // inBubble runs f with a hub; waiting in it takes no time.
@@ -68,7 +68,7 @@ func (q *quiet) make(in lifecycle.CreateIn) sandbox.Sandbox {
 	return sb
 }
 
-// after lets time pass and tells the state; "" when the sandbox is gone.
+// after lets time pass and returns the state; "" if the sandbox was deleted.
 func (q *quiet) after(d time.Duration, sb sandbox.Sandbox) sandbox.State {
 	q.Helper()
 	time.Sleep(d)
@@ -115,7 +115,7 @@ func TestIdlePolicies(t *testing.T) {
 	})
 }
 
-func TestMaximumLife(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		five, forever, more := q.make(lifecycle.CreateIn{Timeout: new(5.0)}),
 			q.make(lifecycle.CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}),
@@ -137,8 +137,8 @@ func TestMaximumLife(t *testing.T) {
 	})
 }
 
-// TestUsePutsSleepOff: requests, open streams and running commands count.
-func TestUsePutsSleepOff(t *testing.T) {
+// TestUseRestartsIdleTimeout: requests, open streams and running commands count.
+func TestUseRestartsIdleTimeout(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		sb := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
 		for range 5 {
@@ -157,7 +157,7 @@ func TestUsePutsSleepOff(t *testing.T) {
 		b.Leave()
 		q.want(10*time.Minute-time.Second, sb, sandbox.Running)
 		q.want(2*time.Second, sb, sandbox.Paused)
-		// A request wakes it, and its idle time begins anew.
+		// A request wakes it and restarts its idle timeout.
 		if b, err = q.fleet.Enter(q.Context(), sb, time.Second); err != nil {
 			q.Fatal(err)
 		}
@@ -174,8 +174,8 @@ func TestUsePutsSleepOff(t *testing.T) {
 	})
 }
 
-// TestTimersSurviveTheHub: the next hub goes on counting.
-func TestTimersSurviveTheHub(t *testing.T) {
+// TestTimeoutsSurviveRestart: the next hub goes on counting.
+func TestTimeoutsSurviveRestart(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		life := q.make(lifecycle.CreateIn{Timeout: new(60.0), IdleTimeout: new(-1.0)})
 		lazy := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "pause"})
@@ -200,8 +200,8 @@ func TestTimersSurviveTheHub(t *testing.T) {
 	})
 }
 
-// TestRestartIsNoReasonToSleep: who was cut off by it can come back first.
-func TestRestartIsNoReasonToSleep(t *testing.T) {
+// TestNoSuspendAfterRestart: disconnected clients have time to reconnect.
+func TestNoSuspendAfterRestart(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		sb := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0)})
 		q.Hub.Close()
@@ -348,7 +348,7 @@ func TestEndPolicies(t *testing.T) {
 		q.want(2*time.Second, gone, "")
 		q.want(0, paused, sandbox.Paused)
 		q.want(0, stopped, sandbox.Stopped)
-		// Asleep they stay, and whoever wakes them gets the same time again.
+		// Suspended sandboxes are kept, and waking restarts the timeout.
 		q.want(100*time.Hour, paused, sandbox.Paused)
 		q.want(0, stopped, sandbox.Stopped)
 		if _, err := q.lifecycle.Resume(q.Context(), lifecycle.NameIn{Name: "paused"}); err != nil {

@@ -16,58 +16,56 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// Config of a hub. Only Provider is required, and not even that to list operations.
+// Config of a hub. Only Provider is required, and only to serve operations.
 type Config struct {
 	Provider sandbox.Provider
 	Version  string
 
-	// State is the folder of what the hub itself stores: secrets, the audit log,
-	// uploads under way. Empty: it stores nothing.
+	// State is the folder of the hub's own files: secrets, audit log, uploads. Empty: it stores
+	// nothing.
 	State string
 
-	// Environments is the path of the environments file, a JSON array. It is read
-	// again whenever it has changed. Empty: there is none.
+	// Environments is the path of the environments file, a JSON array, which is reloaded after a change.
+	// Empty: none.
 	Environments string
-	// Defaults stand in for what a request and its environment leave out.
+	// Defaults apply to values that neither a request nor its environment sets.
 	Defaults Defaults
-	// MaxTimeout and MaxIdleTimeout bound what may be asked for; default a day
-	// and an hour.
+	// MaxTimeout and MaxIdleTimeout are upper limits for requests; default a day and an hour.
 	MaxTimeout     time.Duration
 	MaxIdleTimeout time.Duration
 
-	// Domains are the names below which {name} is a sandbox and {port}-{name} one of
-	// its ports; default localhost. PublicHosts are further names of the hub.
+	// Domains are the domains under which {name} is a sandbox and {port}-{name} one of its ports;
+	// default localhost. PublicHosts are other host names of the hub.
 	Domains     []string
 	PublicHosts []string
-	// PublicPorts opens the ports of sandboxes to everybody who knows their E2B host names.
+	// PublicPorts opens the ports of sandboxes to all clients that know their E2B host names.
 	PublicPorts bool
-	// Sessions starts sessions on those; nil: there is no sign-in.
+	// Sessions starts sessions on sites; nil: sites have no sessions.
 	Sessions gateway.Sessions
-	// Private lists addresses that sandboxes may reach although they are not public.
+	// Private lists private addresses that sandboxes may connect to.
 	Private []netip.Prefix
 
-	// WakeWait is how long a request waits for a sleeping sandbox; default 30
-	// seconds. PageWait is how long a person looks at a blank page; default 2.
+	// WakeWait is how long a request waits until a sandbox is awake; default 30 seconds. PageWait applies
+	// instead if a browser shows the reply to a person; default 2 seconds.
 	WakeWait time.Duration
 	PageWait time.Duration
 
-	// Tenants says who may sign in with a key, apart from the operator.
+	// Tenants configures the keys of tenants.
 	Tenants Tenants
-	// KeepActivity is how long the activity record of a sandbox is kept after its end; 0: not at all.
+	// KeepActivity is how long activity records are kept after their last save; 0: they are not stored.
 	KeepActivity time.Duration
-	// Creates is how many sandboxes are created at the same time.
+	// Creates is the maximum number of concurrent creates.
 	Creates int
-	// RequestMemory bounds the bytes of requests under way that the hub holds.
+	// RequestMemory is the maximum memory of in-flight requests in bytes.
 	RequestMemory int64
-	// Audit and Traces record what is done.
+	// Audit and Traces configure the audit log and traces.
 	Audit  Audit
 	Traces Traces
 
-	// Claims are the objects of a cluster that are served with sandboxes.
+	// Claims configures the controller for objects of agent-sandbox.
 	Claims Claims
 
-	// SandboxTools calls the tools of sandboxes; nil: they cannot be called. It
-	// stays open at Close.
+	// SandboxTools calls the tools of sandboxes; nil: not supported. Close does not close it.
 	SandboxTools toolcatalog.Remote
 
 	Log     *slog.Logger
@@ -79,19 +77,19 @@ type Config struct {
 // Defaults of sandboxes.
 type Defaults = environment.Defaults
 
-// Claims are objects of kubernetes-sigs/agent-sandbox.
+// Claims configures the objects of kubernetes-sigs/agent-sandbox.
 type Claims struct {
 	Cluster agentsandbox.Cluster // nil: none are served
-	// Owners are the owners of the sandboxes of each namespace that is served.
+	// Owners maps each served namespace to the owner of its sandboxes.
 	Owners map[string]string
 }
 
 // Tenants of a hub.
 type Tenants struct {
-	Enabled  bool          // they are enabled as well if the keys file exists
+	Enabled  bool          // also enabled if the keys file exists
 	Keys     string        // path of the keys file
-	MaxShare time.Duration // longest life of a link
-	Limits   Limits        // of tenants for whom the keys file says nothing else
+	MaxShare time.Duration // maximum validity of a link
+	Limits   Limits        // of tenants without limits in the keys file
 }
 
 // Limits of a tenant. Zero is no limit.
@@ -100,7 +98,7 @@ type Limits = quota.Limits
 // Audit configures the audit log, which is in the state folder.
 type Audit struct {
 	Enabled bool
-	KeyFile string // file with the key that seals it; empty: it is not sealed
+	KeyFile string // file with the key of its hashes; empty: no key
 	// Forward lists the receivers of all lines: syslog, collectors, files.
 	Forward        []string
 	ForwardHeaders map[string]string // for all collectors in Forward
@@ -132,6 +130,6 @@ func (c *Config) fill() {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Metrics == nil {
-		c.Metrics = metric.New() // nobody reads it
+		c.Metrics = metric.New() // not exported
 	}
 }

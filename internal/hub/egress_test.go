@@ -129,14 +129,14 @@ func TestHubIsKilled(t *testing.T) {
 	}
 }
 
-// TestWayOutIsOpenedAgain: a listener that fails is replaced.
-func TestWayOutIsOpenedAgain(t *testing.T) {
+// TestEgressProxyIsReopened: a listener that fails is replaced.
+func TestEgressProxyIsReopened(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
 	poll(t, "there is a way out", func() bool { return r.provider.opened() == 1 })
 	r.provider.mu.Lock()
-	r.provider.outlets[0].Close()
+	r.provider.egress[0].Close()
 	r.provider.mu.Unlock()
 	poll(t, "there is another", func() bool { return r.provider.opened() == 2 })
 	if status, err := r.ask("a", "http://127.0.0.1/"); status != 403 {

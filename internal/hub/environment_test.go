@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestEnvironmentsAreReadAnew: a change counts at once; a fault changes nothing
+// TestEnvironmentsAreReloaded: a change counts at once; a fault changes nothing
 // and ends nothing.
-func TestEnvironmentsAreReadAnew(t *testing.T) {
+func TestEnvironmentsAreReloaded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "env.json")
 	r := newRig(t, setup{hub: Config{Environments: file}})
@@ -28,7 +28,7 @@ func TestEnvironmentsAreReadAnew(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 400", env, a.Status, a.Body)
 		}
 	}
-	// There is no file yet: the default is there all the same.
+	// Without a file, the default exists.
 	r.create(`{}`)
 	refused("py", `no environment "py"; use one of: aio, custom`)
 	refused("py", "is invalid")

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -100,9 +100,9 @@ func TestEventsResume(t *testing.T) {
 		t.Errorf(`got %+v, want name "a"`, e)
 	}
 	one.res.Body.Close()
-	// What the hub notes for itself is nobody's business.
+	// Annotations of the hub cause no events.
 	if _, err := r.provider.Update(t.Context(), r.sandbox("a").ID, func(s *sandbox.Spec) error {
-		note.Set(s, note.Active, "1")
+		naming.Annotate(s, naming.AnnotationLastActive, "1")
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestEventsResume(t *testing.T) {
 	if e, ok := again.next(); ok {
 		t.Errorf("got %+v after the end, want no event", e)
 	}
-	// Who comes back after the end is told of it, once.
+	// A client that reconnects after the deletion gets its event, once.
 	late := r.stream("/api/v1/sandbox/a/events?after="+one.id, "")
 	late.want("deleted", "")
 	if a := r.do("GET", "/api/v1/sandbox/a/events", ""); a.Status != 404 {
@@ -139,7 +139,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-func TestEventsAreTheOwners(t *testing.T) {
+func TestEventsBelongToOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	s := r.stream("/api/v1/events", "", "X-Test-Subject", "anna")

@@ -23,7 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-func TestRequestsArriveAsTheyWereSent(t *testing.T) {
+func TestRequestsAreNotModified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -86,8 +86,8 @@ func raw(t *testing.T, host, request string) seen {
 	return s
 }
 
-// TestPagesWorkBehindThePrefix: redirects and cookies stay below it.
-func TestPagesWorkBehindThePrefix(t *testing.T) {
+// TestPagesUnderPrefix: redirects and cookies stay below it.
+func TestPagesUnderPrefix(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
 		g.mux.HandleFunc("/give", func(w http.ResponseWriter, q *http.Request) {
@@ -130,13 +130,13 @@ func TestPagesWorkBehindThePrefix(t *testing.T) {
 		len(a.Header.Values("X-Request-Id")) != 1 || len(a.Header.Values("X-Content-Type-Options")) != 1 {
 		t.Errorf(`got %v, want the request ID "mine" and the content type options once each`, a.Header)
 	}
-	// Behind a further proxy with a prefix of its own.
+	// Behind another proxy with a prefix.
 	if a := r.do("GET", "/sandbox/a/give?Location=/x", "", "X-Forwarded-Prefix", "/hub"); a.Header.Get("Location") != "/hub/sandbox/a/x" {
 		t.Errorf(`got %v, want header Location "/hub/sandbox/a/x"`, a.Header)
 	}
 }
 
-func TestOriginsThatTheHubLetIn(t *testing.T) {
+func TestAdmittedOrigins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -223,7 +223,7 @@ func TestPortsByHostAndPath(t *testing.T) {
 	}
 }
 
-func TestWebSocketsPass(t *testing.T) {
+func TestWebSocketsAreForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -257,7 +257,6 @@ func TestWebSocketsPass(t *testing.T) {
 	poll(t, "all are counted out", func() bool { return r.openRequests("a") == 0 })
 }
 
-// known1 finds the box of a sandbox.
 // TestHalfClose: one side of an upgraded connection ends, the other goes on.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
@@ -293,8 +292,8 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestNothingIsBuffered: each piece arrives before the next is sent, both ways.
-func TestNothingIsBuffered(t *testing.T) {
+// TestStreamsAreNotBuffered: each piece arrives before the next is sent, both ways.
+func TestStreamsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	step := make(chan string)
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -366,8 +365,8 @@ func TestNothingIsBuffered(t *testing.T) {
 	w.Close()
 }
 
-// TestCallerLeaves: what nobody waits for any more ends inside as well.
-func TestCallerLeaves(t *testing.T) {
+// TestCanceledRequest: a request that the client cancels also ends inside.
+func TestCanceledRequest(t *testing.T) {
 	t.Parallel()
 	entered, left := make(chan struct{}), make(chan struct{})
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -385,13 +384,13 @@ func TestCallerLeaves(t *testing.T) {
 	}
 	go func() { <-entered; cancel() }()
 	if _, err := http.DefaultClient.Do(req); err == nil {
-		t.Error("answered")
+		t.Error("canceled request: got a response, want an error")
 	}
 	<-left
 	poll(t, "it is counted out", func() bool { return r.openRequests("a") == 0 })
 }
 
-func TestConnectionsAreUsedAgain(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	remotes := map[string]bool{}
@@ -411,7 +410,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestBrokenServers: what the server inside does wrong is told as such.
+// TestBrokenServers: errors of the server inside are reported as such.
 func TestBrokenServers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -433,6 +432,6 @@ func TestBrokenServers(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if b, err := io.ReadAll(res.Body); err == nil {
-		t.Errorf("a short answer looks whole: %q", b)
+		t.Errorf("truncated response: got %q and no error, want an error", b)
 	}
 }

@@ -271,8 +271,8 @@ func fullStores(t *testing.T) stores {
 	return s
 }
 
-// TestWrongInputIsNeverAnInternalError: whatever a caller sends, the reply does not blame the hub.
-func TestWrongInputIsNeverAnInternalError(t *testing.T) {
+// TestInvalidInputIsNeverAnInternalError: whatever a caller sends, the reply does not blame the hub.
+func TestInvalidInputIsNeverAnInternalError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{image: true, stores: fullStores(t), auth: &auth.Config{Token: "secret"}})
 	key := []string{"Authorization", "Bearer secret"}
@@ -290,8 +290,8 @@ func TestWrongInputIsNeverAnInternalError(t *testing.T) {
 	t.Logf("%d calls", w.calls)
 }
 
-// TestWrongInputOnThisMachine: the same for the provider that stores and runs what it is told.
-func TestWrongInputOnThisMachine(t *testing.T) {
+// TestInvalidInputOnLocalProvider: the same for the local provider.
+func TestInvalidInputOnLocalProvider(t *testing.T) {
 	m := newQuotaMachine(t, 1<<40)
 	full := fullStores(t)
 	full.quota = m.stores().quota

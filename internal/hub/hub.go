@@ -1,23 +1,22 @@
-// Package hub hands out sandboxes: it creates them through a provider, gives callers
-// access to them, puts them to sleep when nobody uses them, wakes them when somebody
-// does, and deletes them when their time is up.
+// Package hub composes the hub: it creates sandboxes through a provider, forwards requests to them,
+// suspends idle ones, wakes them on use, and deletes expired ones.
 //
-// This package composes the hub of its parts, each in a folder below:
+// Each part is a package below this one:
 //
-//   - environment: the kinds of sandboxes, and what people write about them
-//   - fleet: what runs for each sandbox (connections, clock, egress); finds and wakes them
+//   - environment: templates for sandboxes, quantities, egress policies
+//   - fleet: connections, timers and egress proxy of each sandbox; finds and wakes sandboxes
 //   - lifecycle: creates, shows, changes and deletes sandboxes
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
-//   - e2b: the control API that E2B's clients expect
-//   - claim: sandboxes for the objects of kubernetes-sigs/agent-sandbox
-//   - tool: the hub's tools for agents
-//   - access: keys and links; vault: secrets; account: quotas and usage
-//   - trail: the audit log and traces; record: what sandboxes recorded, beyond their end
+//   - e2b: the control API of E2B clients
+//   - agentsandbox: controller for the objects of kubernetes-sigs/agent-sandbox
+//   - toolcatalog: the hub's tools for agents
+//   - access: keys and links; secret: secrets; usage: quotas and usage
+//   - audit: audit log and traces; activity: activity records of sandboxes
+//   - replica: several hubs with one state folder
 //
-// The hub keeps no database: what the provider knows is the truth, and a hub that was
-// killed finds everything there again. It refuses to show anybody a sandbox of another
-// owner.
+// The hub has no database: the provider is authoritative, so a hub that was killed recovers its state
+// from there. A caller never sees a sandbox of another owner.
 package hub
 
 import (
@@ -53,30 +52,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Hub hands out sandboxes.
+// Hub creates sandboxes and forwards requests to them.
 type Hub struct {
-	cfg Config
-	stores
+	cfg     Config
+	stores  stores
 	release func() error // closes the stores
 
-	tasks        *task.Group
-	history      *history.Log
-	environments *environment.Catalog
-	account      *usage.Ledger
-	vault        *secret.Vault
-	trail        *audit.Recorder
-	fleet        *fleet.Fleet
-	access       *access.Gate
-	gateway      *gateway.Gateway
-	lifecycle    *lifecycle.Service
-	disk         *disk.Service
-	e2b          *e2b.Service
-	tool         *toolcatalog.Set
-	claims       *agentsandbox.Service // nil: there are none
+	tasks          *task.Group
+	history        *history.Log
+	environments   *environment.Catalog
+	usage          *usage.Ledger
+	secrets        *secret.Service
+	audit          *audit.Recorder
+	fleet          *fleet.Fleet
+	access         *access.Gate
+	gateway        *gateway.Gateway
+	lifecycle      *lifecycle.Service
+	disk           *disk.Service
+	e2b            *e2b.Service
+	tools          *toolcatalog.Set
+	agentSandboxes *agentsandbox.Service // nil: none
 }
 
-// Open opens a hub and the stores that its configuration names. Without a
-// provider it only has a table of operations. It starts nothing.
+// Open opens a hub and the stores of its configuration. Without a provider, the hub only has a table of
+// operations. Open starts no work; Begin does.
 func Open(cfg Config) (*Hub, error) {
 	cfg.fill()
 	s, err := openStores(cfg)
@@ -87,7 +86,7 @@ func Open(cfg Config) (*Hub, error) {
 	if cfg.Provider != nil {
 		s.pool = newPool(cfg, func() map[string]pool.Want { return h.warmPools() })
 		cfg.Provider = pool.Wrap(cfg.Provider, s.pool)
-		cfg.Metrics.Gauge("cove_pool_ready", "Warm sandboxes that wait for an owner.", "environment", func() map[string]float64 {
+		cfg.Metrics.Gauge("cove_pool_ready", "Ready sandboxes in the warm pool.", "environment", func() map[string]float64 {
 			ready := map[string]float64{}
 			for env, n := range s.pool.Ready() {
 				ready[env] = float64(n)
@@ -100,7 +99,7 @@ func Open(cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// build returns a hub on stores, which it does not close.
+// build returns a hub with the given stores, which it does not close.
 func build(cfg Config, s stores) *Hub {
 	cfg.fill()
 	if s.quota == nil {
@@ -113,18 +112,18 @@ func build(cfg Config, s stores) *Hub {
 		cfg: cfg, stores: s, release: func() error { return nil }, tasks: task.New(), history: history.New(),
 		environments: environment.New(cfg.Environments, cfg.Defaults, cfg.Log),
 	}
-	h.account = usage.New(usage.Config{
+	h.usage = usage.New(usage.Config{
 		Provider: cfg.Provider, Keeper: s.quota, Limits: s.limits(cfg), Metrics: cfg.Metrics, Log: cfg.Log,
 		Images: func(ctx context.Context, owner string) (int64, error) {
 			return disk.ImagesSize(ctx, cfg.Provider, owner)
 		},
 		Traffic: func(owner string) usage.Traffic { return h.fleet.Traffic(owner) },
 	})
-	h.vault = secret.New(secret.Config{
+	h.secrets = secret.New(secret.Config{
 		Provider: cfg.Provider, Store: s.secrets, Authority: s.authority, Log: cfg.Log,
 		Changed: func(owner string) { h.fleet.RefreshCredentials(owner) },
 	})
-	h.trail = audit.New(audit.Config{
+	h.audit = audit.New(audit.Config{
 		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir,
 		Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
 		Creates:  append([]string{lifecycle.CreateOp, toolcatalog.Create, agentsandbox.CreateOp}, e2b.Creates...),
@@ -132,13 +131,13 @@ func build(cfg Config, s stores) *Hub {
 		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
 	})
 	h.fleet = fleet.New(fleet.Config{
-		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.vault, Observer: observer{h}, History: h.history, Tasks: h.tasks,
+		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.secrets, Observer: observer{h}, History: h.history, Tasks: h.tasks,
 		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if s.tenants != nil {
 		s.tokens.Bind(bearers{s.tenants, h.fleet})
 	}
-	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account,
+	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.usage,
 		Proxy: gateway.OpName, Tools: toolcatalog.OpName, Log: cfg.Log})
 	h.gateway = gateway.New(gateway.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens,
@@ -146,33 +145,34 @@ func build(cfg Config, s stores) *Hub {
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.account, Secrets: h.vault, Environments: h.environments, History: h.history,
+		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments, History: h.history,
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
 		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
 	h.disk = disk.New(disk.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.account, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
 	})
 	h.e2b = e2b.New(e2b.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
 		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
 	})
-	h.tool = toolcatalog.New(toolcatalog.Config{
+	h.tools = toolcatalog.New(toolcatalog.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools,
 		WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
 		Buffer: func(ctx context.Context) toolcatalog.Buffer { return h.Buffer(ctx) },
 	})
 	if cfg.Claims.Cluster != nil && s.pool != nil {
-		h.claims = agentsandbox.New(agentsandbox.Config{
+		h.agentSandboxes = agentsandbox.New(agentsandbox.Config{
 			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider,
 			History: h.history, Tasks: h.tasks,
-			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Most: h.account.Most, Defaults: h.environments.Defaults(), Log: cfg.Log,
+			Record: h.audit.Record, Ready: s.pool.Ready, Notify: s.pool.Notify, MaxSandboxes: h.usage.MaxSandboxes,
+			Defaults: h.environments.Defaults(), Log: cfg.Log,
 		})
 	}
 	return h
 }
 
-// bearers are the keys that the tokens of sandboxes are issued to.
+// bearers looks up the keys that tokens of sandboxes are issued to.
 type bearers struct {
 	tenants *tenant.Store
 	fleet   *fleet.Fleet
@@ -198,25 +198,25 @@ func (b bearers) Of(id string) (all []token.Bearer) {
 	return all
 }
 
-// observer spreads what happens to the fleet.
+// observer forwards events of the fleet to other parts.
 type observer struct{ hub *Hub }
 
 func (o observer) Gone(id string) {
 	if t := o.hub.cfg.SandboxTools; t != nil {
 		t.Forget(id)
 	}
-	o.hub.account.Free(id)
+	o.hub.usage.Free(id)
 	o.hub.access.Forget(id)
 }
 
-func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.trail.Acted(what, sb) }
+func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.audit.Acted(what, sb) }
 
 func (o observer) Swept(ctx context.Context) {
-	o.hub.account.Recount(ctx, o.hub.fleet.Knows)
+	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)
 	o.hub.disk.Count()
 }
 
-// warmPools is which environments keep how many sandboxes ready.
+// warmPools returns the wanted size of the warm pool of each environment.
 func (h *Hub) warmPools() map[string]pool.Want {
 	var all map[string]pool.Want
 	for name, w := range h.environments.Warm() {
@@ -225,8 +225,8 @@ func (h *Hub) warmPools() map[string]pool.Want {
 		}
 		all[name] = pool.Want{Size: w.Size, Spec: w.Spec}
 	}
-	if h.claims != nil {
-		for name, w := range h.claims.Warm() {
+	if h.agentSandboxes != nil {
+		for name, w := range h.agentSandboxes.Warm() {
 			if all == nil {
 				all = map[string]pool.Want{}
 			}
@@ -236,34 +236,35 @@ func (h *Hub) warmPools() map[string]pool.Want {
 	return all
 }
 
-// Ops lists the operations. What changes something is recorded before its reply.
+// Ops lists the operations. Changes are recorded before their reply.
 func (h *Hub) Ops() []op.Op {
 	all := h.plainOps()
 	for i, o := range all {
-		all[i] = h.trail.Trace(h.access.Guard(h.trail.Record(o)))
+		all[i] = h.audit.Trace(h.access.Guard(h.audit.Record(o)))
 	}
 	return all
 }
 
-// plainOps are the operations as they are, with nothing recorded.
+// plainOps lists the operations without authorization and audit log.
 func (h *Hub) plainOps() []op.Op {
-	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(), h.access.ShareOps(),
-		h.disk.VolumeOps(), h.disk.ImageOps(), h.vault.Ops(), h.access.KeyOps(), h.account.Ops(), h.records.Ops(), h.trail.Ops(), h.e2b.Ops())
+	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(),
+		h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(),
+		h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 
-// ToolInstructions tell an agent how the hub's tools work together.
+// ToolInstructions explain to an agent how to use the hub's tools.
 const ToolInstructions = toolcatalog.Instructions
 
-// Tools lists what the hub offers to agents.
-func (h *Hub) Tools() []toolset.Tool { return h.tool.Tools(h.plainOps()) }
+// Tools lists the hub's tools for agents.
+func (h *Hub) Tools() []toolset.Tool { return h.tools.Tools(h.plainOps()) }
 
 // SeesTool reports whether a caller can use a tool.
 func (h *Hub) SeesTool(call *op.Call, t toolset.Tool) bool {
 	return h.access.Allow(call, "", t.Op.RequiredAccess(nil)) == nil
 }
 
-// LimitTools returns the tools that the key of a caller is limited to, as a query that
-// selects them; empty if it is not.
+// LimitTools returns a query that selects the tools to which the key of a caller is limited; empty if it
+// is unlimited.
 func (h *Hub) LimitTools(call *op.Call) string {
 	tools, limited := h.access.LimitedTools(call)
 	if !limited {
@@ -272,85 +273,85 @@ func (h *Hub) LimitTools(call *op.Call) string {
 	return url.Values{"tools": {strings.Join(slices.Concat(tools, []string{"-"}), ",")}}.Encode()
 }
 
-// ToolsOp is the operation that serves the tools: handler speaks MCP and calls
-// what Tools lists, each call inside AroundTool.
+// ToolsOp is the operation that serves the tools: handler speaks MCP and calls the tools, each inside
+// AroundTool.
 func (h *Hub) ToolsOp(handler http.Handler) op.Op { return toolcatalog.Op(handler) }
 
-// AroundTool runs a call of a tool if the caller may use it, traces it, and
-// records it. The call ends with the hub, even if its client does not cancel it.
+// AroundTool authorizes, runs, traces and records a call of a tool. The call is canceled when the hub
+// stops.
 func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(context.Context) error) (err error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.tasks.Context(), cancel)()
-	ctx, trace := h.tracer.Start(ctx, o.Name)
+	ctx, trace := h.stores.tracer.Start(ctx, o.Name)
 	defer func() { audit.EndSpan(ctx, trace, err) }()
 	call := op.CallOf(ctx)
-	// A tool has no name that could be taken for an operation's.
+	// Names of tools and operations never collide.
 	changes := !o.ReadOnly && !toolcatalog.RunsInside(o.Name)
 	if err = h.access.Allow(call, "", o.RequiredAccess(nil)); err == nil && changes {
-		err = h.trail.MayChange(call.Subject)
+		err = h.audit.MayChange(call.Subject)
 	}
 	if err == nil {
 		err = run(ctx)
 	}
-	return h.trail.RecordTool(o, changes, call, int64(size), began, err)
+	return h.audit.RecordTool(o, changes, call, int64(size), began, err)
 }
 
-// SignIn makes the tenants' keys and links valid credentials, and limits sessions on sites of
-// sandboxes to these.
+// SignIn configures authentication: tenants' keys and links are valid credentials, and sessions on sites
+// of sandboxes are valid only there.
 func (h *Hub) SignIn(c *auth.Config) {
 	h.access.SignIn(c)
 	h.gateway.SignIn(c)
 }
 
-// Caller notes in a call who signed in.
+// Caller sets the identity of a call.
 func (h *Hub) Caller(ctx context.Context, call *op.Call) { h.access.Caller(ctx, call) }
 
-// Admit decides before anything of a request is read, and counts it in.
+// Admit authorizes a request before its body is read, and counts it until done is called.
 func (h *Hub) Admit(r *http.Request, o op.Op) (done func(), err error) { return h.access.Admit(r, o) }
 
-// Buffer counts the memory that the body of a request takes.
-func (h *Hub) Buffer(ctx context.Context) *usage.Buffer { return h.account.Buffer(ctx) }
+// Buffer counts the memory of the body of a request.
+func (h *Hub) Buffer(ctx context.Context) *usage.Buffer { return h.usage.Buffer(ctx) }
 
-// Front sees requests before they are routed: it finds those for a sandbox by host name.
+// Front handles requests before they are routed by path: the host name can address a sandbox.
 func (h *Hub) Front(next http.Handler) http.Handler { return h.gateway.Front(next) }
 
-// Visit is a finished request, as the server saw it.
+// Visit is a finished request.
 type Visit = audit.Visit
 
-// Served records a request that is not recorded yet.
-func (h *Hub) Served(v Visit) { h.trail.Served(v) }
+// Served records a request, unless its operation is already recorded.
+func (h *Hub) Served(v Visit) { h.audit.Served(v) }
 
-// Begin starts the clocks and takes up the sandboxes that exist.
+// Begin starts the timers and adopts existing sandboxes.
 func (h *Hub) Begin(ctx context.Context) {
-	if h.claims != nil {
-		h.claims.Begin(ctx)
+	if h.agentSandboxes != nil {
+		h.agentSandboxes.Begin(ctx)
 	}
-	if h.pool != nil {
-		h.pool.Begin(ctx)
+	if h.stores.pool != nil {
+		h.stores.pool.Begin(ctx)
 	}
 	h.tasks.Go(func(ctx context.Context) {
-		h.account.KeepCounting(ctx)
-		h.records.Count(func(owner string, size int64) { h.account.CountDisk(usage.Disk{Kind: "record", Owner: owner}, size) })
+		h.usage.KeepCounting(ctx)
+		h.stores.records.Count(func(owner string, size int64) { h.usage.CountDisk(usage.Disk{Kind: "record", Owner: owner}, size) })
 		h.disk.Count()
 	})
-	if h.marks != "" {
-		h.tasks.Go(func(ctx context.Context) { h.keepMarks(ctx, h.cfg.Log) })
+	if h.stores.marks != "" {
+		h.tasks.Go(func(ctx context.Context) { h.stores.keepMarks(ctx, h.cfg.Log) })
 	}
 	h.fleet.Begin()
-	if h.claims != nil {
-		h.claims.Serve(ctx)
+	if h.agentSandboxes != nil {
+		h.agentSandboxes.Serve(ctx)
 	}
 }
 
-// State is the hub's readiness: ready or failed, and why.
+// State is the readiness of the hub, ready or failed, and the reason.
 func (h *Hub) State() (state, why string) {
 	if h.tasks.Context().Err() != nil {
 		return "failed", "the hub is stopping"
 	}
 	if err := h.fleet.Fault(); err != nil {
-		return "failed", "cannot watch the sandboxes: " + err.Error()
+		return "failed", "cannot watch sandboxes: " + err.Error()
 	}
 	if err := h.environments.Fault(); err != nil {
 		return "ready", "the environments file is invalid, and its last valid content is in force: " + err.Error()
@@ -358,8 +359,7 @@ func (h *Hub) State() (state, why string) {
 	return "ready", ""
 }
 
-// Close ends what the hub runs. The sandboxes live on, and the provider stays
-// open. Close is idempotent.
+// Close stops the hub. Sandboxes keep running, and the provider stays open. Close is idempotent.
 func (h *Hub) Close() error {
 	if h.tasks.Seal() {
 		ctx, cancel := context.WithTimeout(h.tasks.Context(), 2*time.Second)

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -126,8 +126,8 @@ func TestImagesCountForTheirOwner(t *testing.T) {
 	want("usage at the end", r.do("GET", "/api/v1/usage", "", anna...), 200, `"disk":""`)
 }
 
-// TestImportedImagesAreTheirOwners: nobody reaches another's, however it is written.
-func TestImportedImagesAreTheirOwners(t *testing.T) {
+// TestImportedImagesBelongToOwner: no caller reaches an image of another owner.
+func TestImportedImagesBelongToOwner(t *testing.T) {
 	t.Parallel()
 	scratch := t.TempDir()
 	r := newRig(t, setup{image: true, stores: stores{scratch: scratch}})
@@ -144,8 +144,8 @@ func TestImportedImagesAreTheirOwners(t *testing.T) {
 	if a := r.do("DELETE", "/api/v1/image/mine", "", asUser("bert")...); a.Status != 404 {
 		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
-	ref, err := imageref.Resolve("anna", "imported/mine")
-	if err != nil || imageref.Name(ref) != "imported/mine" || ref == imageref.Prefix("bert")+"mine" {
+	ref, err := naming.ResolveImage("anna", "imported/mine")
+	if err != nil || naming.ImageName(ref) != "imported/mine" || ref == naming.ImagePrefix("bert")+"mine" {
 		t.Errorf(`got %v %v, want "imported/mine" of another than bert`, ref, err)
 	}
 	for _, image := range []string{ref, "imported/../x", "imported/"} {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -65,7 +65,8 @@ func TestFieldsDoNotLeak(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 20 {
 		wait.Go(func() {
-			o := r.create(fmt.Sprintf(`{"name":"rich-%d","args":["x"],"env":{"SECRET":"%d","BASE":"2"},"workdir":"/w","ports":[%d],"labels":{"n":"%d"},
+			o := r.create(fmt.Sprintf(`{"name":"rich-%d","args":["x"],"env":{"SECRET":"%d","BASE":"2"},"workdir":"/w",
+				"ports":[%d],"labels":{"n":"%d"},
 				"timeout":5,"idle_timeout":-1,"idle_policy":"pause","memory_limit":"2Gi","app":"mine"}`, i, i, 3000+i, i))
 			if o.Env["SECRET"] != fmt.Sprint(i) || o.Env["BASE"] != "2" || !slices.Equal(o.Ports, []int{3000 + i}) {
 				t.Errorf("got %+v, want SECRET %d, BASE 2 and port %d", o, i, 3000+i)
@@ -88,8 +89,10 @@ func TestFieldsDoNotLeak(t *testing.T) {
 func TestEveryFieldTakesEffect(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
-	r.create(`{"name":"a","template":"aio","args":["-v","two words"],"env":{"K":"v=1"},"workdir":"/home/gem/x","ports":[3000,8888],"timeout":90,"idle_timeout":5,"idle_policy":"scaledown",
-		"cpu":"250m","memory":"64Mi","cpu_limit":2,"memory_limit":"1.5Gi","disk_limit":"2G","disk_rate_limit":"20Mi","bandwidth_limit":"512Ki","labels":{"a":"b"},"network":{"mode":"allow","allow":["*.example.com:443"]},"isolation":"none"}`)
+	r.create(`{"name":"a","template":"aio","args":["-v","two words"],"env":{"K":"v=1"},"workdir":"/home/gem/x",
+		"ports":[3000,8888],"timeout":90,"idle_timeout":5,"idle_policy":"scaledown",
+		"cpu":"250m","memory":"64Mi","cpu_limit":2,"memory_limit":"1.5Gi","disk_limit":"2G","disk_rate_limit":"20Mi",
+		"bandwidth_limit":"512Ki","labels":{"a":"b"},"network":{"mode":"allow","allow":["*.example.com:443"]},"isolation":"none"}`)
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Name: "a"})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +106,7 @@ func TestEveryFieldTakesEffect(t *testing.T) {
 			DiskRate: 20 << 20, Bandwidth: 512 << 10},
 		Labels: map[string]string{"a": "b"}, Network: sandbox.Network{Mode: sandbox.NetworkAllow,
 			Allow: []string{"*.example.com:443"}}, Isolation: "none",
-		Annotations: map[string]string{note.Scaledown: "true"},
+		Annotations: map[string]string{naming.AnnotationScaledown: "true"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -155,8 +158,8 @@ func TestRatesAreInherited(t *testing.T) {
 	}
 }
 
-// TestBadInputIsRefused: nothing of a request can become anything but data.
-func TestBadInputIsRefused(t *testing.T) {
+// TestInvalidInputIsRejected: nothing of a request can become anything but data.
+func TestInvalidInputIsRejected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	for body, want := range map[string]string{
@@ -195,7 +198,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestFailedCreateLeavesNothing: not ready in time, the caller gone, deleted meanwhile.
+// TestFailedCreateLeavesNothing: not ready in time, canceled, deleted meanwhile.
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) { g.ready = func() bool { return false } }})
@@ -309,7 +312,7 @@ func TestListFiltersAndPages(t *testing.T) {
 		for _, o := range page.Items {
 			all = append(all, o.Name)
 		}
-		// What a page ended with may be gone when the next one is asked for.
+		// The last sandbox of a page can be deleted before the next page is requested.
 		if after == "" {
 			r.do("DELETE", "/api/v1/sandbox/s2", "")
 		}
@@ -327,7 +330,7 @@ func TestListFiltersAndPages(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCreatesAndDeletes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	var ids sync.Map

@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// TestOnThisMachine is the hub on the provider that it is made for.
-func TestOnThisMachine(t *testing.T) {
+// TestLocalProvider is the hub on the provider that it is made for.
+func TestLocalProvider(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.Need(t, "go")
 	r := newMachine(t)
@@ -38,7 +38,7 @@ func TestOnThisMachine(t *testing.T) {
 			t.Errorf("after %s: %d %s", verb, got.Status, got.Body)
 		}
 	}
-	// Whoever connects to the way out meets the proxy, which tells that this is no request.
+	// The egress proxy rejects data that is no request.
 	way := func() {
 		t.Helper()
 		if got := r.do("GET", "/sandbox/a/egress", ""); !strings.Contains(got.Body, "400 Bad Request") {

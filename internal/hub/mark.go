@@ -14,18 +14,18 @@ import (
 	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 )
 
-// marks are the last lines of the audit logs. They are stored outside of the logs' own
-// folders: a log that is older than its mark is an old copy, which is valid in itself.
+// marks are the last lines of the audit logs, stored outside of the folders of the logs. They detect that
+// a log was replaced by an older copy, whose hashes are valid.
 type marks struct {
 	Changes  auditlog.Mark `json:"changes"`
 	Requests auditlog.Mark `json:"requests"`
 }
 
-// markEvery is how often they are stored.
+// markEvery is the interval in which marks are stored.
 const markEvery = 10 * time.Second
 
-// checkMarks compares the logs with what the hub stored when it last ran. It records what
-// it finds in the log itself, and so at its receivers.
+// checkMarks compares the logs with the stored marks. It records differences in the log, and so at its
+// receivers.
 func (s *stores) checkMarks(log *slog.Logger) error {
 	b, err := os.ReadFile(s.marks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +36,7 @@ func (s *stores) checkMarks(log *slog.Logger) error {
 		err = json.Unmarshal(b, &known)
 	}
 	if err != nil {
-		log.Error("cannot read the marks of the audit logs", "path", s.marks, "error", err)
+		log.Error("cannot read marks of audit logs", "path", s.marks, "error", err)
 		return nil
 	}
 	for _, l := range []struct {
@@ -48,10 +48,10 @@ func (s *stores) checkMarks(log *slog.Logger) error {
 		if last.Seq > l.known.Seq || last == l.known {
 			continue
 		}
-		log.Error("an audit log is older than when the hub last ran: lines were removed, or an old copy was put in "+
-			"its place", "log", l.name, "last", last.Seq, "known", l.known.Seq)
+		log.Error("audit log is older than its mark: lines were removed, or it was replaced by an old copy",
+			"log", l.name, "last", last.Seq, "known", l.known.Seq)
 		if err := s.audit.Append(auditlog.Entry{Role: "hub", Op: "audit_replaced",
-			Name: fmt.Sprintf("log of %s: it ends at line %d, and line %d with hash %s was known", l.name, last.Seq,
+			Name: fmt.Sprintf("log of %s ends at line %d, but its mark is line %d with hash %s", l.name, last.Seq,
 				l.known.Seq, l.known.Hash)}); err != nil {
 			return err
 		}
@@ -67,13 +67,13 @@ func (s *stores) saveMarks() error {
 	return atomicfile.Replace(s.marks, atomicfile.Options{}, func(f *os.File) error { _, err := f.Write(b); return err })
 }
 
-// keepMarks stores the marks now and then, until ctx ends.
+// keepMarks stores the marks periodically until ctx ends.
 func (s *stores) keepMarks(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(markEvery)
 	defer tick.Stop()
 	for {
 		if err := s.saveMarks(); err != nil {
-			log.Error("cannot store the marks of the audit logs", "error", err)
+			log.Error("cannot store marks of audit logs", "error", err)
 		}
 		select {
 		case <-ctx.Done():

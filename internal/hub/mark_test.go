@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// TestToolListIsMarked: an agent is told that the sandbox itself wrote the list.
+// TestToolListIsMarked: a warning says that the sandbox wrote the list.
 func TestToolListIsMarked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
@@ -28,9 +28,9 @@ func TestToolListIsMarked(t *testing.T) {
 	}
 }
 
-// TestOlderCopyOfTheLogIsNoticed: a whole older copy of a log is valid in itself, with or
+// TestOlderCopyOfTheLogIsDetected: a whole older copy of a log is valid in itself, with or
 // without a key. The hub knows better, while it runs and after a start.
-func TestOlderCopyOfTheLogIsNoticed(t *testing.T) {
+func TestOlderCopyOfTheLogIsDetected(t *testing.T) {
 	t.Parallel()
 	cfg := Config{State: t.TempDir(), Audit: Audit{Enabled: true}, Log: slog.New(slog.DiscardHandler)}
 	var s stores
@@ -104,9 +104,9 @@ func TestOlderCopyOfTheLogIsNoticed(t *testing.T) {
 	s.close()
 }
 
-// TestVariablesOfEnvironmentsAreTheOperators: what the operator puts into an environment
+// TestOnlyAdminsSeeVariablesOfEnvironments: what the operator puts into an environment
 // may be a secret; tenants see that the environment exists.
-func TestVariablesOfEnvironmentsAreTheOperators(t *testing.T) {
+func TestOnlyAdminsSeeVariablesOfEnvironments(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "environments.json")
 	if err := os.WriteFile(path, []byte(`[{"name":"gpu","env":{"TOKEN":"operator-s3cret"}}]`), 0o600); err != nil {

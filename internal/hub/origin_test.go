@@ -56,7 +56,7 @@ var operator = auth.Identity{Operator: true}
 
 // A browser that comes by path is sent where the site has an origin, with a session that
 // counts there only.
-func TestVisitorsAreSentToTheSitesOrigin(t *testing.T) {
+func TestVisitsAreRedirectedToOrigin(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")
 	r.create(`{"name":"a"}`, "X-API-Key", "secret")
@@ -113,8 +113,8 @@ func siteKey(host string) string {
 	return label + ":0"
 }
 
-// Programs are served by path as ever; what they get could not harm a browser.
-func TestProgramsKeepThePath(t *testing.T) {
+// Programs are served by path, with headers that protect browsers.
+func TestProgramsAreServedByPath(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"secret", ""} {
 		r := guarded(t, key)
@@ -136,7 +136,7 @@ func TestProgramsKeepThePath(t *testing.T) {
 }
 
 // Where there are no names, pages have no origin, and a pass for their own site.
-func TestABareAddressGivesPagesWithoutAnOrigin(t *testing.T) {
+func TestPagesAtIPAddressHaveNoOrigin(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"secret", ""} {
 		r := guarded(t, key)
@@ -202,7 +202,7 @@ func TestABareAddressGivesPagesWithoutAnOrigin(t *testing.T) {
 }
 
 // A sandbox's server shows its ports by path as well, which must not be in its own origin.
-func TestAPortIsNotOfTheServersOrigin(t *testing.T) {
+func TestPortHasItsOwnOrigin(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")
 	r.create(`{"name":"a"}`, "X-API-Key", "secret")
@@ -238,7 +238,7 @@ func TestAPortIsNotOfTheServersOrigin(t *testing.T) {
 }
 
 // The headers of a site speak for itself only.
-func TestASiteSpeaksForItself(t *testing.T) {
+func TestHeadersOfSite(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
 		g.mux.HandleFunc("/give", func(w http.ResponseWriter, _ *http.Request) {
@@ -262,7 +262,7 @@ func TestASiteSpeaksForItself(t *testing.T) {
 }
 
 // A name that reads like a port of another sandbox is no way into it.
-func TestANameLikeAPort(t *testing.T) {
+func TestNameLikePort(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")
 	r.create(`{"name":"a"}`, "X-API-Key", "secret")
@@ -277,8 +277,8 @@ func TestANameLikeAPort(t *testing.T) {
 	}
 }
 
-// The control API at api.{domain} is for programs: no page has its origin, and nobody uses it
-// without a key.
+// The control API at api.{domain} is for programs: no page has its origin, and all clients
+// need a key.
 func TestControlHost(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"secret", ""} {
@@ -325,8 +325,8 @@ func TestControlHost(t *testing.T) {
 	}
 }
 
-// A pass ends with the session that it was made in, and nobody else can open its URL.
-func TestPassesEndWithTheSession(t *testing.T) {
+// A pass expires with its session, and other sessions cannot use its URL.
+func TestPassExpiresWithSession(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")
 	host := strings.TrimPrefix(r.server.URL, "http://")

@@ -202,7 +202,7 @@ func TestRejectedImportLeavesNothing(t *testing.T) {
 		t.Errorf("the image store grew to %d bytes, want at most the quota of %d", got, limit)
 	}
 	poll(t, "nothing is left", func() bool { _, parts := m.stored(); return parts == 0 })
-	if left, err := os.ReadDir(m.hub.scratch); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(m.hub.stores.scratch); err != nil || len(left) > 0 {
 		t.Errorf("got %v, %v in the scratch folder, want nothing", left, err)
 	}
 	if u := m.usage(anna...); u.Disk != "" {
@@ -320,7 +320,7 @@ func push(t *testing.T, ref string, archive []byte) {
 }
 
 // TestRecordsAndSnapshotsCount: what is kept of deleted sandboxes takes from the quota, too, and
-// who has no room left stores nothing more.
+// an owner without free quota cannot store more.
 func TestRecordsAndSnapshotsCount(t *testing.T) {
 	t.Parallel()
 	keep := func() *activity.Store {

@@ -49,10 +49,10 @@ type provider struct {
 	cpus    int64 // 0: it does not say
 	memory  int64
 
-	refuse  atomic.Int64 // how many connections fail
-	drowse  atomic.Int64 // how often the sandbox is found asleep
-	mu      sync.Mutex
-	outlets []net.Listener
+	refuse atomic.Int64 // how many connections fail
+	drowse atomic.Int64 // how often the sandbox is found asleep
+	mu     sync.Mutex
+	egress []net.Listener
 }
 
 func (p *provider) Abilities() sandbox.Abilities {
@@ -82,7 +82,7 @@ func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
 	l, err := net.Listen("unix", filepath.Join(p.dir, id+fmt.Sprintf("%d", time.Now().UnixNano())))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.outlets = append(p.outlets, l)
+	p.egress = append(p.egress, l)
 	return l, err
 }
 
@@ -90,7 +90,7 @@ func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
 func (p *provider) opened() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.outlets)
+	return len(p.egress)
 }
 
 func (p *provider) hold(ctx context.Context) error {
@@ -149,7 +149,7 @@ type guestServer struct {
 	mux     *http.ServeMux
 	tools   *mcp.Server
 	ready   func() bool
-	current atomic.Bool // a command runs that nobody waits for
+	current atomic.Bool // a command runs in the background
 }
 
 func (g *guestServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -218,7 +218,7 @@ func newGuest(sb sandbox.Sandbox, more func(*guestServer)) *guestServer {
 	g.mux.HandleFunc("GET /v1/bash/sessions", g.sessions)
 	g.mux.HandleFunc("/ws", websocketEcho)
 	g.mux.HandleFunc("/", g.echo)
-	// A protocol whose sessions the sandbox forgets when it is started anew.
+	// A protocol whose sessions end when the sandbox is restarted.
 	g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return g.tools },
 		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	if more != nil {
@@ -342,7 +342,7 @@ func (r *rig) open(s setup) {
 	r.server = httptest.NewServer(rest.New(c))
 }
 
-// asSubject lets callers say who they are.
+// asSubject takes the subject from a header.
 func asSubject(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		next.ServeHTTP(w, q.WithContext(auth.NewContext(q.Context(), auth.Identity{Subject: q.Header.Get("X-Test-Subject")})))
@@ -368,7 +368,7 @@ func (r *rig) sandbox(name string) sandbox.Sandbox {
 	return list[0]
 }
 
-// openRequests is how many requests into a sandbox are under way.
+// openRequests is the number of in-flight requests into a sandbox.
 func (r *rig) openRequests(name string) int {
 	r.t.Helper()
 	return r.hub.fleet.OpenRequests(r.sandbox(name))

@@ -26,37 +26,37 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
-// stores is what a hub keeps beside the provider's own state. The zero value
-// keeps nothing: one owner, no limits, no secrets, no audit log.
+// stores is the state of the hub beside that of the provider. The zero value stores nothing: one owner,
+// no limits, no secrets, no audit log.
 type stores struct {
-	tenants *tenant.Store // nil: there is one owner
-	quota   *quota.Keeper // nil: there are no limits
+	tenants *tenant.Store // nil: one owner
+	quota   *quota.Keeper // nil: no limits
 
 	audit    *auditlog.Log // of changes; nil: nothing is recorded
 	auditDir string
 	auditKey []byte
-	// requests is the log of what changes nothing in the hub; nil: it is in audit.
+	// requests is the log of requests that do not change the hub; nil: audit has them.
 	requests    *auditlog.Log
 	requestsDir string
-	marks       string        // file of the last lines of both, outside of their folders
+	marks       string        // file with the last lines of both, outside of their folders
 	shipper     *ship.Shipper // nil: lines stay on this machine
 
 	secrets   *secretstore.Store
-	authority *certificate.Authority // vouches for hosts to whose requests a secret is added
+	authority *certificate.Authority // signs certificates for hosts to which secrets are brokered
 
-	records *activity.Store // nil: what sandboxes recorded ends with them
+	records *activity.Store // nil: activity records are not stored
 
-	tokens *token.Signer // of sandboxes, for E2B's clients
+	tokens *token.Signer // of sandboxes, for E2B clients
 
-	pool   *pool.Pool // nil: no sandboxes are kept ready
+	pool   *pool.Pool // nil: no warm pool
 	tracer *span.Tracer
-	// scratch is where uploaded archives wait to be read. It is beside the images,
-	// so that a small /tmp does not limit them.
+	// scratch is the folder of uploaded archives. It is on the disk of the images, because /tmp can be
+	// small.
 	scratch string
 }
 
-// StateFiles are what a hub keeps in its state folder beside the provider's, in the order in
-// which a backup must read them while the hub runs: what says how far a log goes comes before the log.
+// StateFiles lists the hub's own files in the state folder, in the order in which a backup of a running
+// hub must read them: the files that mark the end of a log come before the log.
 var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json",
 	firstKeyFile, "secrets", recordsDir}
 
@@ -78,8 +78,8 @@ func (s stores) missing() []string {
 	return tags
 }
 
-// openStores opens what the configuration asks for. Without a provider it only
-// reads: then there is no hub to serve, just its table of operations.
+// openStores opens the stores of the configuration. Without a provider it only reads, because the hub
+// then only has a table of operations.
 func openStores(cfg Config) (_ stores, err error) {
 	s := stores{}
 	if cfg.State == "" {
@@ -105,7 +105,7 @@ func openStores(cfg Config) (_ stores, err error) {
 		return s, nil
 	}
 	s.scratch = filepath.Join(cfg.State, "import")
-	// An upload that an earlier hub did not finish is useless.
+	// Delete incomplete uploads of an earlier hub.
 	if err := errors.Join(os.RemoveAll(s.scratch), os.MkdirAll(s.scratch, 0o700)); err != nil {
 		return s, err
 	}
@@ -127,8 +127,8 @@ func openStores(cfg Config) (_ stores, err error) {
 	return s, s.openAudit(cfg)
 }
 
-// limits returns the limits of each tenant. The operator has none: who signs in with
-// the hub's own credentials, and the only user of a hub without any.
+// limits returns the limits of each tenant. The operator has none: callers with the hub's own credentials,
+// and the only user of a hub without credentials.
 func (s *stores) limits(cfg Config) func(tenant string) quota.Limits {
 	return func(tenant string) quota.Limits {
 		switch {
@@ -178,15 +178,14 @@ func (s *stores) openAudit(cfg Config) (err error) {
 	return err
 }
 
-// Enforced reports whether tenants sign in with keys: on request, or because a
-// keys file exists.
+// Enforced reports whether tenants need keys: if enabled, or if a keys file exists.
 func (t Tenants) Enforced() (bool, error) {
 	if t.Enabled || t.Keys == "" {
 		return t.Enabled, nil
 	}
 	_, err := os.Stat(t.Keys)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("look for the keys file: %w", err)
+		return false, fmt.Errorf("check the keys file: %w", err)
 	}
 	return err == nil, nil
 }
@@ -203,10 +202,10 @@ func readAuditKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// maxWarm bounds the sandboxes of all environments that are kept ready: what one setting allows.
+// maxWarm is the maximum size of all warm pools together, equal to the maximum of the setting.
 const maxWarm = 1000
 
-// newPool keeps sandboxes of the environments ready that ask for it.
+// newPool returns the warm pools of environments.
 func newPool(cfg Config, want func() map[string]pool.Want) *pool.Pool {
 	inner := cfg.Provider
 	return pool.New(pool.Config{
@@ -215,15 +214,15 @@ func newPool(cfg Config, want func() map[string]pool.Want) *pool.Pool {
 	})
 }
 
-// keepers returns who keeps records, nil if nobody does.
+// keepers returns the store of activity records, or nil.
 func (s stores) keepers() fleet.Records {
 	if s.records == nil {
-		return nil // not a nil pointer in an interface
+		return nil // an interface with a nil pointer is not nil
 	}
 	return s.records
 }
 
-// warm returns what counts the sandboxes that are ready, nil if none are kept.
+// warm returns the function that counts ready sandboxes, or nil.
 func (s stores) warm() func() map[string]int {
 	if s.pool == nil {
 		return nil
@@ -234,18 +233,18 @@ func (s stores) warm() func() map[string]int {
 // firstKeyFile is the name of the file with the first admin key.
 const firstKeyFile = "admin.key"
 
-// CreateFirstKey creates an admin key if none is valid, writes it to a file in
-// the state folder and writes to out where it is.
+// CreateFirstKey creates an admin key if none is valid, stores it in a file in the state folder and writes
+// the path to out.
 func (h *Hub) CreateFirstKey(out io.Writer) error {
-	if h.tenants == nil {
+	if h.stores.tenants == nil {
 		return nil
 	}
-	for _, k := range h.tenants.List() {
+	for _, k := range h.stores.tenants.List() {
 		if k.Role == tenant.RoleAdmin && k.IsValid(time.Now()) {
 			return nil
 		}
 	}
-	secret, _, err := h.tenants.Add("admin", tenant.RoleAdmin, "made at the first start", time.Time{})
+	secret, _, err := h.stores.tenants.Add("admin", tenant.RoleAdmin, "made at the first start", time.Time{})
 	if err != nil {
 		return err
 	}
@@ -264,14 +263,14 @@ func (h *Hub) CreateFirstKey(out io.Writer) error {
 // IsKey reports whether a secret has the form of a tenant's key or link.
 func IsKey(secret string) bool { return tenant.IsSecret(secret) }
 
-// AuditCheck says which audit log to verify, AuditReport what was found.
+// AuditCheck selects an audit log to verify; AuditReport is the result.
 type (
 	AuditCheck  = auditlog.Check
 	AuditReport = auditlog.Report
 )
 
-// VerifyAudit checks the audit log in a folder that no hub need serve. The key
-// file is the one the log was written with; empty: none.
+// VerifyAudit checks the audit log in a folder, also without a running hub. keyFile contains the key that
+// the log was written with; empty: none.
 func VerifyAudit(ctx context.Context, check AuditCheck, keyFile string) (AuditReport, error) {
 	if keyFile != "" {
 		key, err := readAuditKey(keyFile)

@@ -17,9 +17,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 )
 
-// TestE2BTokensEndWithTheirKey: what a key got of a sandbox ends when the key is revoked: tokens,
+// TestE2BTokensExpireWithKey: what a key got of a sandbox ends when the key is revoked: tokens,
 // signed URLs, and open sockets. Another key of the tenant goes on with its own.
-func TestE2BTokensEndWithTheirKey(t *testing.T) {
+func TestE2BTokensExpireWithKey(t *testing.T) {
 	t.Parallel()
 	keys, err := tenant.Open(tenant.Config{Path: filepath.Join(t.TempDir(), "keys.json")})
 	if err != nil {

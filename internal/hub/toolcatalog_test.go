@@ -68,7 +68,9 @@ func said(r *mcp.CallToolResult) string {
 
 type object = map[string]any
 
-func TestAgentNeedsOnlyTheAddress(t *testing.T) {
+// TestAgentDiscoversTools: an agent that knows only the address of the hub finds the tools of the
+// hub and of its sandboxes.
+func TestAgentDiscoversTools(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	a := r.agent(as{})
@@ -86,12 +88,7 @@ func TestAgentNeedsOnlyTheAddress(t *testing.T) {
 			t.Errorf("got tools %v, want %s among them", names, want)
 		}
 	}
-	// Without arguments everything has its default, and the result says the name.
-	made := a.call("createSandbox", object{})
-	name := made.StructuredContent.(object)["sandbox"].(object)["name"].(string)
-	if made.IsError || !strings.HasPrefix(said(made), "Sandbox "+name+" created successfully") {
-		t.Fatalf("createSandbox: got %s", said(made))
-	}
+	made, name := a.create()
 	sb, err := r.provider.List(t.Context(), sandbox.Filter{Name: name})
 	if err != nil || len(sb) != 1 || sb[0].Spec.Resources.MemoryLimit != 1<<30 || sb[0].Spec.Lifetime.IdleTimeout != 10*time.Minute {
 		t.Errorf("got %+v, %v, want one sandbox with the default limits", sb, err)
@@ -115,6 +112,24 @@ func TestAgentNeedsOnlyTheAddress(t *testing.T) {
 		object{"sandbox_name": name, "tool_name": "say"})); !strings.Contains(got, `"inputSchema"`) || strings.Contains(got, `"fail"`) {
 		t.Errorf("listSandboxTools: got %s, want the arguments of say alone", got)
 	}
+}
+
+// create creates a sandbox without arguments and returns its name, which is part of the result.
+func (a *agent) create() (res *mcp.CallToolResult, name string) {
+	a.t.Helper()
+	res = a.call("createSandbox", object{})
+	name = res.StructuredContent.(object)["sandbox"].(object)["name"].(string)
+	if res.IsError || !strings.HasPrefix(said(res), "Sandbox "+name+" created successfully") {
+		a.t.Fatalf("createSandbox: got %s", said(res))
+	}
+	return res, name
+}
+
+func TestAgentCallsTools(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	a := r.agent(as{})
+	_, name := a.create()
 	if res := a.call("executeInSandboxes", object{"sandbox_names": []string{name, "nobody"}, "tool_name": "say",
 		"arguments": object{"a": 1}}); res.IsError || !strings.Contains(said(res), "1 of 2 succeeded") ||
 		!strings.Contains(said(res), name+` {"a":1}`) || !strings.Contains(said(res), "== nobody failed") {
@@ -153,8 +168,8 @@ func TestAgentNeedsOnlyTheAddress(t *testing.T) {
 	}
 }
 
-// TestResultsPassThrough: images, structured content, metadata and errors.
-func TestResultsPassThrough(t *testing.T) {
+// TestResultsAreForwarded: images, structured content, metadata and errors.
+func TestResultsAreForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -230,7 +245,7 @@ func TestToolsAfterRestart(t *testing.T) {
 	}
 }
 
-func TestManyCallsAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -266,9 +281,9 @@ func TestSandboxWithoutTools(t *testing.T) {
 	}
 }
 
-// TestCallEndsWithTheHub: a tool that never returns delays neither the cancellation
+// TestCallIsCanceledWhenHubStops: a tool that never returns delays neither the cancellation
 // of its caller nor the shutdown of the hub.
-func TestCallEndsWithTheHub(t *testing.T) {
+func TestCallIsCanceledWhenHubStops(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{}, 1)
 	r := newRig(t, setup{more: func(g *guestServer) {

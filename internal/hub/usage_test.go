@@ -23,9 +23,9 @@ func limited(limits map[string]quota.Limits) func() *quota.Keeper {
 	}
 }
 
-// TestQuotasHoldExactly: of 200 creates at once by three tenants, each gets as
+// TestQuotasAreExact: of 200 creates at once by three tenants, each gets as
 // many as it may have, and not one more.
-func TestQuotasHoldExactly(t *testing.T) {
+func TestQuotasAreExact(t *testing.T) {
 	t.Parallel()
 	most := map[string]int{"anna": 7, "bert": 20, "cleo": 31}
 	keeper := limited(map[string]quota.Limits{"anna": {Sandboxes: 7}, "bert": {Memory: 20 << 30}, "cleo": {Sandboxes: 100, CPU: 31000}})
@@ -50,7 +50,7 @@ func TestQuotasHoldExactly(t *testing.T) {
 	}
 	all.Wait()
 	for name, n := range most {
-		if u := r.hub.quota.Usage(name); made[name] != n || u.Sandboxes != n || u.Held != 0 || u.Creating != 0 || u.Waiting != 0 {
+		if u := r.hub.stores.quota.Usage(name); made[name] != n || u.Sandboxes != n || u.Held != 0 || u.Creating != 0 || u.Waiting != 0 {
 			t.Errorf("%s: %d made, want %d; %+v", name, made[name], n, u)
 		}
 	}
@@ -77,7 +77,7 @@ func TestQuotasHoldExactly(t *testing.T) {
 		t.Errorf("got %d %s, want 429", a.Status, a.Body)
 	}
 	for name, n := range most {
-		if u := r.hub.quota.Usage(name); u.Sandboxes != n || u.Held != 0 {
+		if u := r.hub.stores.quota.Usage(name); u.Sandboxes != n || u.Held != 0 {
 			t.Errorf("%s: %+v, want %d", name, u, n)
 		}
 	}
@@ -121,11 +121,11 @@ func TestNoSlotLeaks(t *testing.T) {
 			}
 		})
 	}
-	testenv.Poll(t, "three are being made", func() bool { return r.hub.quota.Usage("anna").Held == 3 })
+	testenv.Poll(t, "three are being made", func() bool { return r.hub.stores.quota.Usage("anna").Held == 3 })
 	cancel()
 	all.Wait()
 	testenv.Poll(t, "all room is back", func() bool {
-		u := r.hub.quota.Usage("anna")
+		u := r.hub.stores.quota.Usage("anna")
 		return u.Sandboxes == 0 && u.Held == 0 && u.Creating == 0 && u.Waiting == 0
 	})
 	r.create(`{"name":"a"}`, asUser("anna")...)
@@ -144,7 +144,7 @@ func TestNoSlotLeaks(t *testing.T) {
 	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","a"]}`, asUser("anna")...); a.Status != 409 {
 		t.Errorf("got %d %s, want 409", a.Status, a.Body)
 	}
-	if u := r.hub.quota.Usage("anna"); u.Sandboxes != 1 || u.Held != 0 {
+	if u := r.hub.stores.quota.Usage("anna"); u.Sandboxes != 1 || u.Held != 0 {
 		t.Errorf("got %+v, want sandboxes 1 and held 0", u)
 	}
 	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","c"]}`, asUser("anna")...); a.Status != 200 {
@@ -160,7 +160,7 @@ func TestNoSlotLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Poll(t, "all room is back", func() bool { return r.hub.quota.Usage("anna").Sandboxes == 0 })
+	testenv.Poll(t, "all room is back", func() bool { return r.hub.stores.quota.Usage("anna").Sandboxes == 0 })
 }
 
 // TestConcurrentCallsAreBounded: operations and what leads into sandboxes count,
@@ -190,7 +190,7 @@ func TestConcurrentCallsAreBounded(t *testing.T) {
 	}
 	close(block)
 	all.Wait()
-	testenv.Poll(t, "calls are over", func() bool { return r.hub.quota.Usage("anna").Calls == 0 })
+	testenv.Poll(t, "calls are over", func() bool { return r.hub.stores.quota.Usage("anna").Calls == 0 })
 	if a := r.do("GET", "/sandbox/a/x", "", asUser("anna")...); a.Status != 200 {
 		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-func TestRequestsWake(t *testing.T) {
+func TestRequestsWakeSandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -36,8 +36,8 @@ func TestRequestsWake(t *testing.T) {
 	}
 }
 
-// TestWakingTakesLong: browsers see a page that asks again, others are told when to.
-func TestWakingTakesLong(t *testing.T) {
+// TestSlowWake: browsers get a page that reloads, other clients a Retry-After.
+func TestSlowWake(t *testing.T) {
 	t.Parallel()
 	slow := make(chan struct{})
 	r := newRig(t, setup{slow: slow, hub: Config{WakeWait: 50 * time.Millisecond, PageWait: time.Millisecond}})
@@ -56,7 +56,7 @@ func TestWakingTakesLong(t *testing.T) {
 			a.Status, a.Header, a.Body)
 	}
 	close(slow)
-	poll(t, "it wakes although everybody left", func() bool { return r.status("a") == "running" })
+	poll(t, "it wakes although all clients are disconnected", func() bool { return r.status("a") == "running" })
 	if n := r.provider.starts.Load(); n != 1 {
 		t.Errorf("started %d times", n)
 	}
@@ -65,9 +65,9 @@ func TestWakingTakesLong(t *testing.T) {
 	}
 }
 
-// TestNoErrorWhileBooting: requests for a sandbox that is being created, or whose
+// TestRequestsWaitForBoot: requests for a sandbox that is being created, or whose
 // server is not there yet, wait for it.
-func TestNoErrorWhileBooting(t *testing.T) {
+func TestRequestsWaitForBoot(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
 	r := newRig(t, setup{more: func(g *guestServer) { g.ready = ready.Load }})
@@ -122,8 +122,8 @@ func TestServerThatDoesNotWake(t *testing.T) {
 	})
 }
 
-// TestDeletedUnderway: a request to a sandbox that goes away meanwhile is told so.
-func TestDeletedUnderway(t *testing.T) {
+// TestDeletedDuringRequest: a request to a sandbox that is deleted meanwhile gets 404.
+func TestDeletedDuringRequest(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -147,9 +147,9 @@ func TestDeletedUnderway(t *testing.T) {
 	}
 }
 
-// TestServerIsAwaited: a server that refuses for a moment, or a sandbox that falls
+// TestRequestsWaitForServer: a server that refuses for a moment, or a sandbox that falls
 // asleep between the look and the connection, is nothing a caller sees.
-func TestServerIsAwaited(t *testing.T) {
+func TestRequestsWaitForServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)

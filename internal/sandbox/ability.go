@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Abilities is what a provider can do on this machine or cluster. Callers ask, and never
-// guess: a method whose ability is false returns ErrUnsupported.
+// Abilities describes what a provider supports on this machine or cluster. A method whose ability is false
+// returns ErrUnsupported.
 type Abilities struct {
 	Provider string `json:"provider"`
 
 	Pause bool `json:"pause"`
-	// PauseToDisk: Saver can, at least for some kinds of isolation.
+	// PauseToDisk: Saver, at least for some kinds of isolation.
 	PauseToDisk bool `json:"pause_to_disk"`
 	Stop        bool `json:"stop"`
 	AnyPort     bool `json:"any_port"` // Endpoint reaches ports other than the server's
@@ -28,39 +28,38 @@ type Abilities struct {
 
 	// Isolation lists the supported kinds, the default first.
 	Isolation []string `json:"isolation"`
-	// Tiers says in sentences what each kind of isolation protects from.
+	// Tiers explains what each kind of isolation protects from.
 	Tiers []string `json:"tiers,omitempty"`
 	// Limits lists the enforced Resources: cpu, memory, pids, disk, files, disk_rate.
 	Limits []string `json:"limits"`
-	// MaxMemory is the most memory, in bytes, that a sandbox can have; 0 if unknown.
+	// MaxMemory is the maximum memory of a sandbox in bytes; 0 if unknown.
 	MaxMemory int64 `json:"max_memory,omitempty"`
-	// MaxCPU is the most CPU time, in thousandths of a CPU, that a sandbox can use; 0 if unknown.
+	// MaxCPU is the maximum CPU of a sandbox in thousandths; 0 if unknown.
 	MaxCPU int64 `json:"max_cpu,omitempty"`
-	// Missing says in sentences what does not work here, and how to fix that.
+	// Missing explains what does not work here, and how to fix it.
 	Missing []string `json:"missing,omitempty"`
 }
 
 // Saver pauses sandboxes without keeping them in memory.
 type Saver interface {
-	// PauseToDisk writes the processes and the memory of a sandbox to disk and ends them: it
-	// is Paused, and Resume brings them back as they were, also after the hub or the machine
-	// was restarted. Connections do not survive; sockets that listen do. It returns
-	// ErrUnsupported for a sandbox that cannot be saved, ever, and ErrState for one that
-	// cannot be saved now; both go on as before.
+	// PauseToDisk writes the processes and memory of a sandbox to disk and ends them. The sandbox is
+	// Paused, and Resume restores them, also after a restart of the hub or the machine. Connections are
+	// lost; listening sockets are kept. It returns ErrUnsupported if the sandbox can never be saved, and
+	// ErrState if it cannot be saved now; in both cases the sandbox keeps running.
 	PauseToDisk(ctx context.Context, id string) error
 }
 
-// Placer is a provider that keeps the sandboxes of some owners apart, so that none can pass from one
-// of them to another.
+// Placer is a provider that separates the sandboxes of some owners, so that a sandbox cannot change its
+// owner from one to another.
 type Placer interface {
-	// SamePlace reports whether a sandbox can pass from owner a to owner b.
+	// SamePlace reports whether the owner of a sandbox can change from a to b.
 	SamePlace(a, b string) bool
 }
 
 // Logger returns the output of the program inside.
 type Logger interface {
-	// Logs returns the end of the output, at most max bytes. It is kept while the
-	// sandbox is stopped or failed.
+	// Logs returns the last output, at most max bytes. It is kept while the sandbox is stopped or
+	// failed.
 	Logs(ctx context.Context, id string, max int64) ([]byte, error)
 }
 
@@ -69,7 +68,7 @@ type Stater interface {
 	Stats(ctx context.Context, id string) (Stats, error)
 }
 
-// Stats is what a sandbox uses. A number that cannot be measured here is -1.
+// Stats is the resource usage of a sandbox. A number that cannot be measured here is -1.
 type Stats struct {
 	CPU      time.Duration `json:"cpu"`
 	Memory   int64         `json:"memory"`
@@ -79,18 +78,17 @@ type Stats struct {
 	Time     time.Time     `json:"time"`
 }
 
-// The variables by which a provider tells the program inside its addresses. The values
-// are "unix:/path" or "tcp:host:port".
+// Variables with which a provider passes addresses to the program inside. The values are "unix:/path" or
+// "tcp:host:port".
 const (
-	EnvListen = "COVE_LISTEN" // where its server must listen
+	EnvListen = "COVE_LISTEN" // address on which its server must listen
 	EnvEgress = "COVE_EGRESS" // the egress proxy, if there is one
 )
 
 // Egresser accepts the outgoing connections of a sandbox that has no network.
 type Egresser interface {
-	// Egress returns a listener for the sandbox's outgoing connections. The caller
-	// serves and closes it. It may be called again after the listener was closed or the
-	// hub restarted; a later listener replaces the earlier one. Programs inside find it
-	// by EnvEgress.
+	// Egress returns a listener for the sandbox's outgoing connections. The caller serves and closes
+	// it. It can be called again after the listener was closed or the hub restarted; a later listener
+	// replaces the earlier one. EnvEgress contains its address for programs inside.
 	Egress(ctx context.Context, id string) (net.Listener, error)
 }

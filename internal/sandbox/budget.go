@@ -2,14 +2,14 @@ package sandbox
 
 import "context"
 
-// Budget reserves room for bytes that a provider is about to store for the caller of Create
-// or ImportImage. An error ends the call, and the provider keeps nothing of it. A negative
-// number returns room for bytes that were not kept after all.
+// Budget reserves quota for bytes before a provider stores them for the caller of Create or ImportImage. An
+// error ends the call, and the provider stores nothing. A negative number releases quota of bytes that
+// were not stored.
 type Budget func(bytes int64) error
 
 type budgetKey struct{}
 
-// WithBudget bounds what the calls with this context store.
+// WithBudget limits the bytes that calls with this context store.
 func WithBudget(ctx context.Context, b Budget) context.Context {
 	return context.WithValue(ctx, budgetKey{}, b)
 }

@@ -5,20 +5,19 @@ import (
 	"sync"
 )
 
-// backlog is how many events a watcher may be behind before it is closed.
+// backlog is the number of events that a watcher can be behind before it is closed.
 const backlog = 1024
 
-// Feed distributes a provider's events to its watchers, in the order in which they are
-// published. It implements the promises of Provider.Watch for providers that make their
-// changes themselves. The zero value is ready to use.
+// Feed distributes a provider's events to its watchers in the order of publication. It implements the
+// guarantees of Provider.Watch. The zero value is ready to use.
 type Feed struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[chan Event]func() bool
 }
 
-// Publish sends e to every watcher and never blocks: a watcher that is too far behind is
-// closed, which tells it that it missed events.
+// Publish sends e to all watchers without blocking. It closes a watcher that is too far behind, which then
+// knows that it missed events.
 func (f *Feed) Publish(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,9 +32,8 @@ func (f *Feed) Publish(e Event) {
 	}
 }
 
-// Watch adds a watcher that first receives existing. The caller changes its records and
-// publishes under one lock, and must hold that lock here, too: then no change is missed
-// or sent twice.
+// Watch adds a watcher that first receives existing. Callers change their records and publish under one
+// lock, and must hold that lock here, so that no change is missed or sent twice.
 func (f *Feed) Watch(ctx context.Context, existing []Event) (<-chan Event, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +64,7 @@ func (f *Feed) drop(ch chan Event) {
 	}
 }
 
-// Close ends all watchers and refuses new ones.
+// Close ends all watchers and rejects new ones.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

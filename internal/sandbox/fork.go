@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// forksAtOnce is how many forks are created at the same time.
+// forksAtOnce is the maximum number of forks that are created concurrently.
 const forksAtOnce = 8
 
-// CheckForks returns ErrInvalid for a number of forks that nobody may ask for.
+// CheckForks returns ErrInvalid for an invalid number of forks.
 func CheckForks(specs []Spec) error {
 	if len(specs) < 1 || len(specs) > MaxForks {
-		return fmt.Errorf("%w: %d forks; ask for 1 to %d", ErrInvalid, len(specs), MaxForks)
+		return fmt.Errorf("%w: %d forks; request 1 to %d", ErrInvalid, len(specs), MaxForks)
 	}
 	return nil
 }
 
-// CreateForks creates a sandbox for each spec: all or, after any error, none, for which remove is called with the IDs of
-// those that were created.
+// CreateForks creates a sandbox for each spec. After an error it calls remove with the IDs of the created
+// sandboxes, so that none is left.
 func CreateForks(ctx context.Context, specs []Spec, create func(context.Context, Spec) (Sandbox, error),
 	remove func(context.Context, string) error) ([]Sandbox, error) {
 	life, stop := context.WithCancelCause(ctx)

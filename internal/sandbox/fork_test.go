@@ -31,7 +31,7 @@ func TestCreateForks(t *testing.T) {
 	}
 }
 
-// TestCreateForksFails: after an error nothing is left of the others, and it does not matter if somebody else has removed one.
+// TestCreateForksFails: after an error all other forks are removed, even if another caller has removed one.
 func TestCreateForksFails(t *testing.T) {
 	broken, stuck := errors.New("the disk is full"), errors.New("it cannot be removed")
 	specs := []Spec{{Name: "a"}, {Name: "gone"}, {Name: "stuck"}, {Name: "broken"}}

@@ -10,8 +10,7 @@ import (
 // default. A provider stores the Spec with the sandbox and returns it unchanged, even
 // after a restart.
 type Spec struct {
-	// Name is unique among the sandboxes of an owner. If it is empty, the provider uses
-	// the ID.
+	// Name is unique among the sandboxes of an owner. Default: the ID.
 	Name  string `json:"name,omitempty"`
 	Owner string `json:"owner,omitempty"`
 
@@ -30,7 +29,7 @@ type Spec struct {
 	Resources Resources `json:"resources,omitzero"`
 	Network   Network   `json:"network,omitzero"`
 	Isolation string    `json:"isolation,omitempty"`
-	// NoRoot forbids root inside: sudo does not work.
+	// NoRoot disables sudo inside.
 	NoRoot   bool     `json:"no_root,omitempty"`
 	Volumes  []Volume `json:"volumes,omitempty"`
 	Lifetime Lifetime `json:"lifetime,omitzero"`
@@ -38,25 +37,25 @@ type Spec struct {
 	// or the image of the snapshot.
 	Snapshot string `json:"snapshot,omitempty"`
 
-	// Labels let users select sandboxes. Annotations are the hub's own data, which the
-	// provider stores and never interprets.
+	// Users select sandboxes by Labels. Annotations are data of the hub, which the provider stores and
+	// never interprets.
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Server says how to reach the server inside and when it is ready.
+// Server describes how to reach the server inside, and its readiness check.
 type Server struct {
 	// Port is its TCP port inside; 0 lets the provider decide (local: a unix socket,
 	// whose path is in the environment).
 	Port int `json:"port,omitempty"`
-	// ReadyPath must return 200 before the sandbox is Running; /readyz by default, or a form of it.
+	// ReadyPath must return 200 before the sandbox is Running. Default: /readyz, or a form of it.
 	ReadyPath string `json:"ready_path,omitempty"`
-	// ReadyTimeout limits the wait for that.
+	// ReadyTimeout is the maximum wait for readiness.
 	ReadyTimeout time.Duration `json:"ready_timeout,omitempty"`
 }
 
-// Resources limits what a sandbox may use. CPU is in thousandths of a processor, Memory
-// and Disk are in bytes, rates in bytes per second, for each direction.
+// Resources are the limits of a sandbox. CPU is in thousandths of a CPU, Memory and Disk are in bytes,
+// rates in bytes per second for each direction.
 type Resources struct {
 	CPU         int64 `json:"cpu,omitempty"`    // its share under contention
 	Memory      int64 `json:"memory,omitempty"` // reserved by a scheduler
@@ -66,29 +65,29 @@ type Resources struct {
 	Disk        int64 `json:"disk,omitempty"`
 	Files       int64 `json:"files,omitempty"` // open files of one process
 	DiskRate    int64 `json:"disk_rate,omitempty"`
-	Bandwidth   int64 `json:"bandwidth,omitempty"` // of egress; whoever serves its listener enforces it
+	Bandwidth   int64 `json:"bandwidth,omitempty"` // of egress; the server of the egress listener enforces it
 }
 
-// NetworkMode says which addresses a sandbox may connect to.
+// NetworkMode selects the addresses that a sandbox can connect to.
 type NetworkMode string
 
 // The network modes.
 const (
 	NetworkNone  NetworkMode = "none"
-	NetworkAllow NetworkMode = "allow" // only those in Network.Allow
+	NetworkAllow NetworkMode = "allow" // only Network.Allow
 	NetworkOpen  NetworkMode = "open"  // all except the host and private addresses
 )
 
-// Network is the egress policy. Providers store it; whoever serves the egress listener
-// (see Egresser) enforces it.
+// Network is the egress policy. Providers store it; the server of the egress listener (see Egresser)
+// enforces it.
 type Network struct {
 	Mode NetworkMode `json:"mode,omitempty"`
 	// Allow lists "name", "name:port", "*.name".
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Volume mounts a named folder that outlives the sandbox. It never names a path
-// outside: the provider decides where volumes are stored.
+// Volume mounts a named folder that outlives the sandbox. It never contains a path of the host: the
+// provider decides where volumes are stored.
 type Volume struct {
 	Name     string `json:"name"`
 	Target   string `json:"target"`
@@ -98,7 +97,7 @@ type Volume struct {
 // Never disables a timeout.
 const Never time.Duration = -1
 
-// IdlePolicy is what happens to an idle sandbox.
+// IdlePolicy is the action for an idle sandbox.
 type IdlePolicy string
 
 // The idle policies.
@@ -108,21 +107,19 @@ const (
 	IdlePause  IdlePolicy = "pause"
 )
 
-// Lifetime is how long a sandbox may live and be idle. Providers store it; the hub
-// enforces it.
+// Lifetime contains the timeouts of a sandbox. Providers store it; the hub enforces it.
 type Lifetime struct {
 	Timeout     time.Duration `json:"timeout,omitempty"`
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	IdlePolicy  IdlePolicy    `json:"idle_policy,omitempty"`
-	// EndPolicy is what happens when Timeout is reached; empty means delete.
+	// EndPolicy is the action at Timeout; empty means delete.
 	EndPolicy IdlePolicy `json:"end_policy,omitempty"`
-	// Period, unless it is 0, makes Timeout count only while the sandbox runs: asleep it
-	// does not end, and if it is woken after its end, it gets that much more.
+	// If Period is not 0, Timeout applies only while the sandbox runs: a sleeping sandbox does not
+	// expire, and a sandbox that is woken after its timeout gets this time again.
 	Period time.Duration `json:"period,omitempty"`
 }
 
-// Clone returns a copy that shares nothing with s, so that the fields of one request
-// never leak into another.
+// Clone returns a copy that shares no memory with s, so that no field of one request leaks into another.
 func (s Spec) Clone() Spec {
 	s.Command = slices.Clone(s.Command)
 	s.Args = slices.Clone(s.Args)

@@ -32,8 +32,8 @@ func NewTable[T any]() *Table[T] {
 	return t
 }
 
-// Begin starts a call: the returned context ends with ctx or with the cause given to
-// Close, which waits until done is called.
+// Begin starts a call. The returned context ends with ctx or with the cause of Close, which waits until
+// done is called.
 func (t *Table[T]) Begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,8 +49,7 @@ func (t *Table[T]) Begin(ctx context.Context) (_ context.Context, done func(), e
 	return ctx, func() { stop(); cancel(nil); t.work.Done() }, nil
 }
 
-// Go runs f in the background until Close, which waits for it. A closed table
-// runs nothing.
+// Go runs f in the background until Close, which waits for it. It does nothing on a closed table.
 func (t *Table[T]) Go(f func(ctx context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,8 +58,8 @@ func (t *Table[T]) Go(f func(ctx context.Context)) {
 	}
 }
 
-// Close ends watchers, calls and background work with cause, makes every later call
-// return ErrClosed, and waits for what is in progress.
+// Close ends watchers, calls and background work with cause, and waits for them. Later calls return
+// ErrClosed.
 func (t *Table[T]) Close(cause error) {
 	t.mu.Lock()
 	t.closed = true
@@ -72,9 +71,9 @@ func (t *Table[T]) Close(cause error) {
 
 type key struct{ owner, name string }
 
-// Row is one sandbox of a Table. Only who has acquired it may change it.
+// Row is one sandbox of a Table. Acquire it before a change.
 type Row[T any] struct {
-	// Data is the provider's own; only who has acquired the row may use it.
+	// Data is the provider's own; acquire the row before use.
 	Data T
 
 	table     *Table[T]
@@ -86,8 +85,8 @@ type Row[T any] struct {
 // ErrDeleted is the result of a create whose sandbox was deleted before it was ready.
 var ErrDeleted = errors.New("sandbox was deleted meanwhile")
 
-// Add adds a new sandbox and returns its row, acquired. The returned context ends with
-// ctx, with Release, or with ErrDeleted when the sandbox is to be deleted.
+// Add adds a new sandbox and returns its acquired row. The returned context ends with ctx, with Release, or
+// with ErrDeleted when a caller deletes the sandbox.
 func (t *Table[T]) Add(ctx context.Context, sb Sandbox) (context.Context, *Row[T], error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := t.add(sb, cancel)
@@ -98,7 +97,7 @@ func (t *Table[T]) Add(ctx context.Context, sb Sandbox) (context.Context, *Row[T
 	return ctx, r, nil
 }
 
-// Adopt adds a sandbox that existed before, without an event.
+// Adopt adds an existing sandbox, without an event.
 func (t *Table[T]) Adopt(sb Sandbox, data T) (*Row[T], error) {
 	r, err := t.add(sb, nil)
 	if err != nil {
@@ -164,9 +163,9 @@ func (t *Table[T]) List(f Filter) ([]Sandbox, error) {
 	return t.list(f), nil
 }
 
-// selected returns the rows that f selects, in no order.
+// selected returns the rows that f selects, unsorted.
 func (t *Table[T]) selected(f Filter) []*Row[T] {
-	if f.Owner != "" && f.Name != "" { // at most one, which need not be looked for
+	if f.Owner != "" && f.Name != "" { // at most one, found by its key
 		if r, ok := t.rows[t.names[key{f.Owner, f.Name}]]; ok && f.Match(r.sb) {
 			return []*Row[T]{r}
 		}
@@ -183,7 +182,7 @@ func (t *Table[T]) selected(f Filter) []*Row[T] {
 
 func (t *Table[T]) list(f Filter) []Sandbox {
 	rows := t.selected(f)
-	// Sorted before they are copied: a Sandbox is large, and a hub may have thousands.
+	// Sort before copying: a Sandbox is large, and a hub can have thousands.
 	slices.SortFunc(rows, func(a, b *Row[T]) int {
 		return cmp.Or(a.sb.Created.Compare(b.sb.Created), cmp.Compare(a.sb.ID, b.sb.ID))
 	})
@@ -231,8 +230,8 @@ func (t *Table[T]) Acquire(ctx context.Context, id string) (*Row[T], error) {
 	return r, nil
 }
 
-// AcquireIdle acquires the row of a sandbox unless it is being created or deleted, which
-// is ErrState at once.
+// AcquireIdle acquires the row of a sandbox. It returns ErrState immediately if the sandbox is being created
+// or deleted.
 func (t *Table[T]) AcquireIdle(ctx context.Context, id string) (*Row[T], error) {
 	sb, err := t.Get(id)
 	if err != nil {
@@ -288,8 +287,8 @@ func (s Sandbox) settled() error {
 	return nil
 }
 
-// AcquireForDelete acquires the row of a sandbox to delete. It cancels a create in
-// progress; if that, or another delete, has removed the sandbox, it returns nil, nil.
+// AcquireForDelete acquires the row of a sandbox to delete. It cancels a create in progress. It returns nil,
+// nil if the create or another delete has removed the sandbox.
 func (t *Table[T]) AcquireForDelete(ctx context.Context, id string) (*Row[T], error) {
 	t.mu.Lock()
 	r, err := t.row(id)
@@ -307,7 +306,7 @@ func (t *Table[T]) AcquireForDelete(ctx context.Context, id string) (*Row[T], er
 	return row, err
 }
 
-// Release gives the next caller its turn, and ends the context of Add.
+// Release releases the row for the next caller, and ends the context of Add.
 func (r *Row[T]) Release() {
 	r.table.mu.Lock()
 	if r.interrupt != nil {
@@ -345,8 +344,8 @@ func (r *Row[T]) Publish(kind EventKind, message string) {
 	r.table.publish(kind, r.sb, message)
 }
 
-// Update implements Provider.Update. Keep, which may be nil, stores the change before it
-// takes effect; if it fails, nothing has changed.
+// Update implements Provider.Update. keep, if not nil, stores the change before it takes effect; if it
+// fails, the sandbox does not change.
 func (r *Row[T]) Update(change func(*Spec) error, keep func(Sandbox) error) (Sandbox, error) {
 	next := r.Sandbox()
 	before := next.Spec.Clone()
@@ -398,8 +397,8 @@ func (r *Row[T]) Remove() {
 	t.publish(Deleted, r.sb, "")
 }
 
-// Each calls f with the provider's own data of every sandbox. It may only be used after
-// Close, when nobody else uses the data.
+// Each calls f with the provider's own data of every sandbox. Call it only after Close, when no other
+// goroutine uses the data.
 func (t *Table[T]) Each(f func(T)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

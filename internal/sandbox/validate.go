@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The limits of a Spec. They are below those of a kernel's argument list and of a
-// Kubernetes object, so that a valid Spec fits everywhere.
+// The limits of a Spec. They are below the limits of argument lists of the kernel and of Kubernetes
+// objects, so that every provider can run a valid Spec.
 const (
 	MaxName   = 50
 	maxText   = 255
@@ -21,9 +21,8 @@ const (
 	maxNote   = 4 << 10
 )
 
-// Validate returns what is wrong with s, as ErrInvalid. Every provider can pass on what it
-// accepts as data: no field can break out of an argument list, an environment, a file
-// name or a manifest.
+// Validate returns ErrInvalid if s is invalid. Providers can use a valid Spec as data: no field can escape
+// from an argument list, an environment, a file name or a manifest.
 func (s Spec) Validate() error {
 	for _, check := range []func() error{
 		s.checkNames, s.checkProcess, s.checkServer, s.checkResources,
@@ -36,7 +35,7 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// CheckName returns what is wrong with the name of a sandbox, volume or snapshot.
+// CheckName returns an error for an invalid name of a sandbox, volume or snapshot.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return fmt.Errorf("name %.60q: use 1 to %d characters", name, MaxName)
@@ -76,8 +75,8 @@ func (s Spec) checkNames() error {
 	return nil
 }
 
-// checkText accepts letters, digits and the characters of also, but no leading dash,
-// which a program could take for an option.
+// checkText accepts letters, digits and the characters of also, but no leading dash, which programs could
+// interpret as an option.
 func checkText(what, value, also string) error {
 	if len(value) > maxText {
 		return fmt.Errorf("%s is longer than %d characters", what, maxText)
@@ -163,7 +162,7 @@ func (s Spec) checkServer() error {
 	return nil
 }
 
-// CheckPort returns what is wrong with a TCP port.
+// CheckPort returns an error for an invalid TCP port.
 func CheckPort(p int) error {
 	if p < 1 || p > 65535 {
 		return fmt.Errorf("port %d: use 1 to 65535", p)
@@ -227,7 +226,7 @@ func (s Spec) checkVolumes() error {
 			return err
 		}
 		top, _, _ := strings.Cut(v.Target[1:], "/")
-		// A mount there could hide what isolation depends on, or the server itself.
+		// A mount there could hide files of the isolation, or the server itself.
 		if slices.Contains([]string{"", "proc", "sys", "dev", "run", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc"}, top) {
 			return fmt.Errorf("volume target %q: mount elsewhere, such as under /home, /mnt or /data", v.Target)
 		}
@@ -291,7 +290,7 @@ func (s Spec) checkLifetime() error {
 	return fmt.Errorf("idle policy %q: use delete, stop or pause", l.IdlePolicy)
 }
 
-// CheckUpdate returns ErrInvalid if an existing sandbox may not change from s to next.
+// CheckUpdate returns ErrInvalid if an existing sandbox cannot change from s to next.
 func (s Spec) CheckUpdate(next Spec) error {
 	if next.Name == "" {
 		return fmt.Errorf("%w: name is empty", ErrInvalid)
@@ -302,7 +301,7 @@ func (s Spec) CheckUpdate(next Spec) error {
 	if len(s.Volumes) > 0 && next.Owner != s.Owner {
 		return fmt.Errorf("%w: a sandbox with volumes cannot change its owner", ErrInvalid)
 	}
-	// As JSON, in which an empty list equals none.
+	// Compare JSON, in which an empty list equals a missing one.
 	fixed := func(s Spec) []byte {
 		s.Name, s.Owner, s.Labels, s.Annotations = "", "", nil, nil
 		s.Lifetime, s.Network, s.Resources = Lifetime{}, Network{}, Resources{}
@@ -311,7 +310,7 @@ func (s Spec) CheckUpdate(next Spec) error {
 		return b
 	}
 	if !bytes.Equal(fixed(s), fixed(next)) {
-		return fmt.Errorf("%w: only name, owner, labels, annotations, lifetime, network, resources, env and workdir may change", ErrInvalid)
+		return fmt.Errorf("%w: only name, owner, labels, annotations, lifetime, network, resources, env and workdir can change", ErrInvalid)
 	}
 	return nil
 }

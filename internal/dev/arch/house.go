@@ -206,45 +206,42 @@ provider/local: filesystem/lockfile system/isolate provider/local/internal/disk 
 	provider/local/internal/socket provider/local/internal/tree sandbox
 
 # mechanisms of the hub +
-hub/internal/address: sandbox
+hub/internal/naming: api/op sandbox
 hub/internal/quota:
 hub/internal/task:
 hub/internal/audit: filesystem/atomicfile
 hub/internal/ship: filesystem/atomicfile hub/internal/audit
 hub/internal/history: sandbox
-hub/internal/note: sandbox
 hub/internal/pool: sandbox
 hub/internal/tenant: filesystem/atomicfile filesystem/lockfile hub/internal/quota sandbox
 hub/internal/caller: hub/internal/tenant api/op
 hub/internal/fault: api/op sandbox
-hub/internal/imageref: api/op sandbox
 hub/internal/page: api/op auth/origin
 hub/internal/secretstore: filesystem/atomicfile network/egress
 hub/internal/token: filesystem/atomicfile
 
 # rooms of the hub, and the hub that composes them +
-hub/environment: network/egress hub/internal/note api/op sandbox
-hub/access: auth hub/internal/address hub/internal/caller hub/internal/fault hub/internal/page hub/internal/tenant
+hub/environment: network/egress hub/internal/naming api/op sandbox
+hub/access: auth hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/page hub/internal/tenant
 	api/op sandbox
 hub/usage: network/egress hub/environment hub/internal/caller hub/internal/fault hub/internal/quota telemetry/metric
 	api/op sandbox
-hub/fleet: network/certificate network/egress hub/internal/address hub/internal/caller hub/internal/fault
-	hub/internal/history hub/internal/note hub/internal/task telemetry/metric api/op sandbox
+hub/fleet: network/certificate network/egress hub/internal/naming hub/internal/caller hub/internal/fault
+	hub/internal/history hub/internal/task telemetry/metric api/op sandbox
 hub/activity: filesystem/atomicfile hub/internal/caller api/op sandbox
 hub/audit: hub/internal/audit hub/internal/fault telemetry/metric api/op sandbox telemetry/span
-hub/secret: network/certificate network/egress hub/internal/caller hub/internal/fault hub/internal/note
+hub/secret: network/certificate network/egress hub/internal/caller hub/internal/fault hub/internal/naming
 	hub/internal/pool hub/internal/secretstore api/op sandbox
-hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page
+hub/gateway: auth hub/access hub/fleet hub/internal/naming hub/internal/fault hub/internal/page
 	hub/internal/token hub/audit api/op auth/origin sandbox telemetry/span filesystem/subpath
-hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/address hub/internal/caller
-	hub/internal/fault hub/internal/history hub/internal/imageref hub/internal/note hub/secret telemetry/metric api/op
-	sandbox
-hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/imageref hub/internal/task hub/lifecycle
+hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
+	hub/internal/fault hub/internal/history hub/secret telemetry/metric api/op sandbox
+hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
 	api/op sandbox
-hub/agentsandbox: hub/environment hub/internal/history hub/internal/imageref hub/internal/note hub/internal/task
+hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
 	hub/lifecycle api/op sandbox
-hub/e2b: hub/disk hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault
-	hub/internal/note hub/internal/token hub/lifecycle api/op sandbox
+hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault
+	hub/internal/token hub/lifecycle api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
 	hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool

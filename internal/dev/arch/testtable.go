@@ -33,7 +33,7 @@ provider/local: provider/providertest
 hub/internal/pool: guest/bind api/op provider/local provider/mem surface/rest
 hub/internal/caller: sandbox
 hub/fleet: hub/internal/tenant
-hub: hub/internal/imageref hub/internal/note provider/local provider/mem surface/mcp surface/mcp/upstream surface/rest
+hub: hub/internal/naming provider/local provider/mem surface/mcp surface/mcp/upstream surface/rest
 surface/cli: surface/rest
 app: dev/guide
 app/cove: provider/mem

@@ -1,8 +1,8 @@
-// Package access decides who may use a hub, and for what: tenants sign in with
-// keys, others with links to one sandbox.
+// Package access authorizes the callers of a hub: tenants sign in with keys, other callers with links
+// to one sandbox.
 //
-// It refuses whatever it does not know. Which sandboxes a caller may use is
-// decided where they are looked up (package fleet).
+// It rejects unknown credentials and roles. Package fleet decides which sandboxes a caller may use
+// when it looks them up.
 package access
 
 import (
@@ -16,8 +16,8 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -25,9 +25,9 @@ import (
 const (
 	// roleShare is the role of callers with a link.
 	roleShare = "share"
-	// shareKey begins what stands for the key ID of a caller with a link.
+	// shareKey is the prefix of the key ID of a caller with a link.
 	shareKey = "share."
-	// visitKey begins what stands for the key ID of a caller with a sandbox's own token.
+	// visitKey is the prefix of the key ID of a caller with a sandbox's own token.
 	visitKey = "visit."
 	// sharePath is the path of links.
 	sharePath = "/share"
@@ -38,10 +38,10 @@ type Sandboxes interface {
 	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
 }
 
-// Calls counts the calls of each owner that are under way.
+// Calls counts the in-flight calls of each owner.
 type Calls interface {
 	Call(owner string) (done func(), err error)
-	// Guest is Call for the holder of a link, who must not keep the owner out.
+	// Guest is Call for callers with a link, which must not use up the limit of the owner.
 	Guest(owner string) (done func(), err error)
 }
 
@@ -50,15 +50,14 @@ type Config struct {
 	Tenants   *tenant.Store // nil: there is one owner, and there are no keys or links
 	Sandboxes Sandboxes
 	Calls     Calls
-	// Proxy is the operation that leads into sandboxes, the only one open to links.
+	// Proxy is the operation that forwards into sandboxes, the only one that links allow.
 	Proxy string
-	// Tools is the operation that serves tools, the only one open to keys that are
-	// limited to some of them.
+	// Tools is the operation that serves tools, the only one for keys that are limited to some tools.
 	Tools string
 	Log   *slog.Logger
 }
 
-// Gate lets callers in.
+// Gate authorizes callers.
 type Gate struct{ Config }
 
 // New returns a gate.
@@ -82,14 +81,14 @@ func (g *Gate) identify(secret string) (auth.Identity, bool) {
 	return keyIdentity(id), ok
 }
 
-// recall identifies a caller who signed in before.
+// recall identifies a caller with an existing session.
 func (g *Gate) recall(keyID string) (auth.Identity, bool) {
 	if visit, ok := strings.CutPrefix(keyID, visitKey); ok {
 		if _, key := parseVisit(visit); key != "" {
 			id, ok := g.Tenants.Recall(key)
 			return auth.Identity{}, ok && id.Role.May(tenant.Write)
 		}
-		return auth.Identity{}, true // it ends with its sandbox
+		return auth.Identity{}, true // valid as long as its sandbox exists
 	}
 	if id, ok := strings.CutPrefix(keyID, shareKey); ok {
 		sh, ok := g.Tenants.Standing(id)
@@ -107,13 +106,13 @@ func shareIdentity(sh tenant.Share) auth.Identity {
 	return auth.Identity{Subject: sh.Tenant, Role: roleShare, KeyID: shareKey + sh.ID}
 }
 
-// openLink exchanges a token for a session below the sandbox's own path.
+// openLink exchanges a token for a session that is valid under the sandbox's path.
 func (g *Gate) openLink(token string) (auth.Link, bool) {
 	sh, err := g.Tenants.Verify(token)
 	if err != nil {
 		return auth.Link{}, false
 	}
-	at := address.Prefix(sh.Sandbox) + "/"
+	at := naming.Path(sh.Sandbox) + "/"
 	l := auth.Link{Identity: shareIdentity(sh), Path: at, Scope: at, Expires: sh.Expires}
 	if sh.Port != 0 {
 		l.Path += "proxy/" + strconv.Itoa(sh.Port) + "/"
@@ -121,7 +120,7 @@ func (g *Gate) openLink(token string) (auth.Link, bool) {
 	return l, true
 }
 
-// Caller notes in a call who signed in. An unknown caller may do nothing.
+// Caller sets the identity of a call. An unauthenticated caller has no permissions.
 func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 	id, ok := auth.FromContext(ctx)
 	if !ok {
@@ -145,7 +144,7 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 	case id.Operator:
 		call.Role = string(tenant.RoleAdmin)
 	default:
-		// Another system vouches for this caller.
+		// Another system authenticates this caller.
 		call.Role = string(tenant.RoleUser)
 	}
 	call.Reader = !tenant.Role(call.Role).May(tenant.Write)
@@ -154,8 +153,8 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 	}
 }
 
-// Visitor identifies a caller with a sandbox's own token, which is valid for the sandbox, or for
-// one of its ports. The token ends with the key that it was issued to; empty: none.
+// Visitor identifies a caller with a sandbox's own token, which is valid for the sandbox, or for one
+// of its ports. The token expires with the key that it was issued to; empty: none.
 func Visitor(sb sandbox.Sandbox, port int, key string) auth.Identity {
 	return auth.Identity{Subject: sb.Spec.Owner, Role: roleShare,
 		KeyID: visitKey + strings.Join([]string{sb.ID, strconv.Itoa(port), key}, ".")}
@@ -166,7 +165,7 @@ func parseVisit(text string) (share *op.Share, key string) {
 	port, key, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(port)
 	if err != nil {
-		return &op.Share{ReadOnly: true}, key // of no sandbox
+		return &op.Share{ReadOnly: true}, key // valid for no sandbox
 	}
 	return &op.Share{ID: visitKey + id, Sandbox: id, Port: n}, key
 }
@@ -176,9 +175,9 @@ func (g *Gate) Allow(call *op.Call, name string, need op.Access) error {
 	if call.Share != nil {
 		switch {
 		case name != g.Proxy:
-			return op.Errorf(op.Denied, "this link gives access to one sandbox only; sign in with a key")
+			return op.Errorf(op.Denied, "this link is limited to one sandbox; sign in with a key")
 		case need != op.AccessRead && call.Share.ReadOnly:
-			return op.Errorf(op.Denied, "this link is read-only; ask its owner for one with write access")
+			return op.Errorf(op.Denied, "this link is read-only; ask its owner for write access")
 		}
 		return nil
 	}
@@ -187,23 +186,23 @@ func (g *Gate) Allow(call *op.Call, name string, need op.Access) error {
 	}
 	switch need {
 	case op.AccessAdmin:
-		return op.Errorf(op.Denied, "this requires a key with the role admin")
+		return op.Errorf(op.Denied, "this operation requires a key with the role admin")
 	case op.AccessRead:
 		return op.Errorf(op.Denied, "sign in with a key")
 	}
-	return op.Errorf(op.Denied, "a key with the role %s is read-only; this requires one with the role user", call.Role)
+	return op.Errorf(op.Denied, "this operation requires the role user; the role %s is read-only", call.Role)
 }
 
 var actions = map[op.Access]tenant.Action{op.AccessRead: tenant.Read, op.AccessWrite: tenant.Write, op.AccessAdmin: tenant.Admin}
 
-// Admit decides before anything of a request is read, and counts it in.
+// Admit authorizes a request before its body is read, and counts it until done is called.
 func (g *Gate) Admit(r *http.Request, o op.Op) (done func(), err error) {
 	if o.Public {
 		return func() {}, nil
 	}
 	ctx := r.Context()
 	if id, _ := auth.FromContext(ctx); id.Site != "" && o.Name != g.Proxy {
-		return nil, op.Errorf(op.Denied, "this session is for a page of one sandbox only; sign in at the hub")
+		return nil, op.Errorf(op.Denied, "this session is limited to a page of one sandbox; sign in at the hub")
 	}
 	if err := g.Allow(op.CallOf(ctx), o.Name, o.RequiredAccess(r)); err != nil {
 		return nil, err
@@ -218,8 +217,7 @@ func (g *Gate) Admit(r *http.Request, o op.Op) (done func(), err error) {
 	return g.Calls.Call(caller.Owner(ctx))
 }
 
-// LimitedTools returns the tools that the key of a caller is limited to. A key that is
-// gone has none.
+// LimitedTools returns the tools that the key of a caller is limited to. A deleted key has no tools.
 func (g *Gate) LimitedTools(call *op.Call) (tools []string, limited bool) {
 	if g.Tenants == nil || call.KeyID == "" || call.Share != nil {
 		return nil, false
@@ -230,15 +228,15 @@ func (g *Gate) LimitedTools(call *op.Call) (tools []string, limited bool) {
 // recheck is how often the credentials behind an open stream are checked.
 const recheck = 2 * time.Second
 
-// WhileValid returns a context that ends when the key or link of its caller does:
-// a stream or socket must not outlive it. done frees it.
+// WhileValid returns a context that ends when the key or link of its caller becomes invalid, so that
+// streams and sockets end too. done releases it.
 func (g *Gate) WhileValid(ctx context.Context) (_ context.Context, done func()) {
 	id := op.CallOf(ctx).KeyID
 	if g.Tenants == nil || id == "" {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var mu sync.Mutex // the timer may fire before its variable is set
+	var mu sync.Mutex // the timer can fire before its variable is set
 	mu.Lock()
 	defer mu.Unlock()
 	var timer *time.Timer
@@ -261,7 +259,7 @@ func (g *Gate) WhileValid(ctx context.Context) (_ context.Context, done func()) 
 	}
 }
 
-// Guard wraps a stream, so that it ends with the credentials of its reader.
+// Guard wraps a stream so that it ends when the credentials of its reader become invalid.
 func (g *Gate) Guard(o op.Op) op.Op {
 	stream := o.Stream
 	if stream == nil {
@@ -275,12 +273,12 @@ func (g *Gate) Guard(o op.Op) op.Op {
 	return o
 }
 
-// Forget ends the links to a sandbox that is gone.
+// Forget revokes the links to a deleted sandbox.
 func (g *Gate) Forget(id string) {
 	if g.Tenants == nil {
 		return
 	}
 	if err := g.Tenants.EndSandbox(id); err != nil {
-		g.Log.Warn("cannot forget the links to a deleted sandbox", "sandbox", id, "error", err)
+		g.Log.Warn("cannot revoke links to deleted sandbox", "sandbox", id, "error", err)
 	}
 }

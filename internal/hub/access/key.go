@@ -14,23 +14,23 @@ import (
 func (g *Gate) KeyOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "key_add", Tool: "addKey", Route: "POST /api/v1/key", Tag: "key", Access: op.AccessAdmin, NoTool: true,
-			Doc: "Create a key for a tenant. Its secret is shown once and never again."}, g.AddKey),
+			Doc: "Create a key for a tenant. Its secret is shown only once."}, g.AddKey),
 		op.New(op.Spec{Name: "key_list", Tool: "listKeys", Route: "GET /api/v1/key", Tag: "key",
 			Access: op.AccessAdmin, ReadOnly: true, NoTool: true,
 			Columns: []string{"id", "tenant", "role", "name", "created", "expires", "revoked"},
-			Doc:     "List the keys of all tenants, without their secrets. Revoked and expired keys stay listed for a while."}, g.ListKeys),
+			Doc:     "List the keys of all tenants, without their secrets. Includes recently revoked and expired keys."}, g.ListKeys),
 		op.New(op.Spec{Name: "key_revoke", Tool: "revokeKey", Route: "DELETE /api/v1/key/{id}", Tag: "key",
 			Access: op.AccessAdmin, Destructive: true, NoTool: true,
-			Doc: "Revoke a key at once, with all sessions and links that were created with it."}, g.RevokeKey),
+			Doc: "Revoke a key immediately, with all sessions and links that it created."}, g.RevokeKey),
 	}
 }
 
 // AddKeyIn describes a new key.
 type AddKeyIn struct {
 	Tenant string   `json:"tenant" arg:"true" doc:"Tenant: up to 64 letters, digits and ._@-"`
-	Role   string   `json:"role" default:"user" enum:"admin,user,viewer" doc:"Role: viewer (read-only), user (use sandboxes) or admin (manage all tenants)"`
+	Role   string   `json:"role" default:"user" enum:"admin,user,viewer" doc:"viewer (read-only), user (sandboxes) or admin (all tenants)"`
 	Name   string   `json:"name" default:"" doc:"Short description of its purpose"`
-	Tools  []string `json:"tools" nullable:"true" doc:"Limits the key to these MCP tools, such as getSandbox or list*; it then opens nothing but MCP. Default: no limit"`
+	Tools  []string `json:"tools" nullable:"true" doc:"Restrict the key to MCP and these tools, such as list*. Default: unrestricted"`
 	Days   float64  `json:"days" default:"0" minimum:"0" maximum:"36500" doc:"Days until it expires; 0: never"`
 }
 
@@ -42,8 +42,8 @@ type KeyOut struct {
 	Name    string     `json:"name"`
 	Created time.Time  `json:"created"`
 	Expires *time.Time `json:"expires" doc:"null: never"`
-	Revoked *time.Time `json:"revoked" doc:"When it was revoked; null: it was not"`
-	Tools   []string   `json:"tools,omitempty" doc:"MCP tools that it is limited to; missing: it is not"`
+	Revoked *time.Time `json:"revoked" doc:"Time of revocation; null: not revoked"`
+	Tools   []string   `json:"tools,omitempty" doc:"MCP tools that it is limited to; missing: unrestricted"`
 	Secret  string     `json:"secret,omitempty" doc:"The secret to sign in with; shown only at creation"`
 	E2BKey  string     `json:"e2b_api_key,omitempty" doc:"The same secret in the form that all E2B clients accept; shown only at creation"`
 }
@@ -62,7 +62,7 @@ func keyOut(k tenant.Key, secret string) KeyOut {
 	return out
 }
 
-// store returns the keys and links, if the hub has tenants.
+// store returns the store of keys and links, if the hub has tenants.
 func (g *Gate) store() (*tenant.Store, error) {
 	if g.Tenants == nil {
 		return nil, op.Errorf(op.Invalid, "this hub has a single owner and no keys; start it with --tenants or COVE_TENANTS=true")
@@ -116,7 +116,7 @@ func (g *Gate) ListKeys(context.Context, op.None) ([]KeyOut, error) {
 	return out, nil
 }
 
-// IDIn names a key or a link.
+// IDIn selects a key or a link.
 type IDIn struct {
 	ID string `path:"id" doc:"ID of the key or link"`
 }

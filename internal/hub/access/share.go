@@ -16,19 +16,19 @@ import (
 func (g *Gate) ShareOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "share_create", Tool: "shareSandbox", Route: "POST /api/v1/sandbox/{name}/share", Tag: "share", Verb: "share create",
-			Doc: "Create a link that gives whoever has it access to a sandbox, or to one of its ports, for a " +
-				"limited time. It ends earlier if the key that created it or the sandbox does."}, g.Share),
+			Doc: "Create a link that gives its holder access to a sandbox, or to one of its ports, for a " +
+				"limited time. It also expires with the key that created it and with the sandbox."}, g.Share),
 		op.New(op.Spec{Name: "share_list", Access: op.AccessRead, Tool: "listShares", Route: "GET /api/v1/share",
 			Tag: "share", Verb: "share list", ReadOnly: true,
 			Columns: []string{"id", "sandbox", "port", "read_only", "expires"},
-			Doc:     "List the valid links, without their addresses."}, g.Shares),
+			Doc:     "List the valid links, without their URLs."}, g.Shares),
 		op.New(op.Spec{Name: "share_revoke", Tool: "revokeShare", Route: "DELETE /api/v1/share/{id}", Tag: "share",
 			Verb: "share revoke", Destructive: true,
-			Doc: "Revoke a link at once."}, g.RevokeShare),
+			Doc: "Revoke a link immediately."}, g.RevokeShare),
 		op.Handle(op.Spec{Name: "share_open", Content: op.ContentPage, Route: "GET " + sharePath, Tag: "share", Access: op.AccessRead,
-			Doc: "Opens a link: exchanges its token for a session limited to that sandbox, and redirects there."},
+			Doc: "Open a link: exchange its token for a session that is limited to that sandbox, and redirect there."},
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				page.Write(w, r, http.StatusBadRequest, 0, "a link ends with ?token=…; open it as it was given")
+				page.Write(w, r, http.StatusBadRequest, 0, "the link has no token; open the complete link, which ends with ?token=…")
 			})),
 	}
 }
@@ -37,7 +37,7 @@ func (g *Gate) ShareOps() []op.Op {
 type ShareIn struct {
 	Name     string  `path:"name" doc:"Name of the sandbox"`
 	Port     int     `json:"port" default:"0" minimum:"0" maximum:"65535" doc:"Port to limit the link to; 0: the whole sandbox"`
-	ReadOnly bool    `json:"read_only" default:"false" doc:"Refuse WebSockets and requests that can change something"`
+	ReadOnly bool    `json:"read_only" default:"false" doc:"Reject WebSockets and requests that can change something"`
 	Minutes  float64 `json:"minutes" default:"60" exclusiveMinimum:"0" maximum:"525600" doc:"Minutes until it expires"`
 }
 
@@ -50,7 +50,7 @@ type ShareOut struct {
 	Expires  time.Time `json:"expires"`
 	User     string    `json:"user,omitempty"`
 	URL      string    `json:"url,omitempty" doc:"The link; shown only at creation"`
-	Token    string    `json:"token,omitempty" doc:"The secret of the link, which can also be sent as a bearer token"`
+	Token    string    `json:"token,omitempty" doc:"Secret of the link, also valid as a bearer token"`
 }
 
 func shareOut(sh tenant.Share) ShareOut {
@@ -98,7 +98,7 @@ func (g *Gate) Shares(ctx context.Context, _ op.None) ([]ShareOut, error) {
 	return out, nil
 }
 
-// RevokeShare revokes a link. Others' links do not exist for the caller.
+// RevokeShare revokes a link. Links of other tenants are not visible to the caller.
 func (g *Gate) RevokeShare(ctx context.Context, in IDIn) (string, error) {
 	s, err := g.store()
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package activity keeps what sandboxes recorded of their activity beyond their end, for as long as the operator wants.
+// Package activity owns the activity records that the hub keeps of sandboxes after their deletion, for
+// the time that the operator configures.
 //
-// It owns a folder with one file for each sandbox, and a folder of pictures for those that had a
-// screen. What is in it was written by programs of sandboxes: it is
-// data, bounded, and shown to nobody but the owner of the sandbox and admins.
+// It owns a folder with one file for each sandbox, and a folder of pictures for sandboxes with a
+// screen. Programs of sandboxes wrote the content: it is untrusted, limited in size, and visible only
+// to the owner of the sandbox and to admins.
 package activity
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Limits. The oldest entries, and the records that were saved first, go first.
+// Limits. The oldest entries, and the records that were saved first, are removed first.
 const (
 	maxEntries = 1000
 	maxBytes   = 4 << 20 // of one record
@@ -56,7 +57,7 @@ type Store struct {
 	count func(owner string, size int64) // nil: sizes are not counted
 }
 
-// New returns a store. It creates nothing before there is something to keep.
+// New returns a store. It creates files only when there is a record to save.
 func New(cfg Config) *Store {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -64,20 +65,20 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg}
 }
 
-// Head is what is known of a record.
+// Head is the metadata of a record.
 type Head struct {
 	ID      string    `json:"id" doc:"ID of the sandbox"`
-	Name    string    `json:"name" doc:"Name that it had"`
+	Name    string    `json:"name" doc:"Name of the sandbox"`
 	User    string    `json:"user,omitempty" doc:"Owner"`
-	Created time.Time `json:"created" doc:"When the sandbox was created"`
-	Saved   time.Time `json:"saved" doc:"When the record was saved last: when the sandbox was paused, stopped or deleted"`
+	Created time.Time `json:"created" doc:"Creation time of the sandbox"`
+	Saved   time.Time `json:"saved" doc:"Time of the last save: a sandbox was paused, stopped or deleted"`
 	Entries int       `json:"entries" doc:"Number of entries"`
 }
 
 func (s *Store) path(id string) string { return filepath.Join(s.cfg.Dir, id+suffix) }
 
-// Save adds entries to the record of a sandbox, with pictures by the number of their entry. Those that it has already are not
-// added again.
+// Save adds entries to the record of a sandbox, with pictures by the number of their entry. It ignores
+// entries that the record already has.
 func (s *Store) Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map[int64][]byte) {
 	if len(entries) == 0 || sandbox.CheckName(sb.ID) != nil {
 		return
@@ -86,7 +87,7 @@ func (s *Store) Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map
 	defer s.mu.Unlock()
 	_, all, err := s.read(sb.ID)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.cfg.Log.Warn("replacing an unreadable activity record", "sandbox", sb.ID, "error", err)
+		s.cfg.Log.Warn("replacing unreadable activity record", "sandbox", sb.ID, "error", err)
 	}
 	had := map[string]bool{}
 	for _, line := range all {
@@ -108,11 +109,11 @@ func (s *Store) Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map
 	}
 	h := Head{ID: sb.ID, Name: sb.Spec.Name, User: sb.Spec.Owner, Created: sb.Created.UTC(), Saved: s.cfg.Now().UTC(), Entries: len(all)}
 	if err := s.write(h, all); err != nil {
-		s.cfg.Log.Error("cannot keep the activity record of a sandbox", "sandbox", sb.ID, "error", err)
+		s.cfg.Log.Error("cannot save activity record", "sandbox", sb.ID, "error", err)
 		return
 	}
 	if err := s.savePictures(sb.ID, pictures); err != nil {
-		s.cfg.Log.Warn("cannot keep the pictures of a sandbox", "sandbox", sb.ID, "error", err)
+		s.cfg.Log.Warn("cannot save pictures of activity record", "sandbox", sb.ID, "error", err)
 	}
 	s.open()
 	s.index[h.ID] = h
@@ -121,7 +122,7 @@ func (s *Store) Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map
 	s.report(h.User)
 }
 
-// keyOf identifies an entry: numbers start again if the disk of a sandbox is rolled back.
+// keyOf identifies an entry. Numbers are not unique: they repeat after the disk was rolled back.
 func keyOf(line []byte) string {
 	var e struct {
 		ID   json.Number `json:"id"`
@@ -172,13 +173,13 @@ func (s *Store) read(id string) (h Head, lines [][]byte, err error) {
 	return h, lines, nil
 }
 
-// open reads what is known of all records, once. The lock is held.
+// open reads the metadata of all records, once. The lock is held.
 func (s *Store) open() {
 	if s.index != nil {
 		return
 	}
 	s.index, s.sizes = map[string]Head{}, map[string]int64{}
-	files, _ := os.ReadDir(s.cfg.Dir) // none yet: there are no records
+	files, _ := os.ReadDir(s.cfg.Dir) // the folder does not exist before the first record
 	for _, f := range files {
 		id, ok := strings.CutSuffix(f.Name(), suffix)
 		if !ok {
@@ -190,7 +191,7 @@ func (s *Store) open() {
 	}
 }
 
-// heads returns what is known of all records, the latest first. The lock is held.
+// heads returns the metadata of all records, the latest first. The lock is held.
 func (s *Store) heads() []Head {
 	s.open()
 	out := slices.Collect(maps.Values(s.index))
@@ -211,43 +212,43 @@ func (s *Store) readHead(id string) (h Head, err error) {
 	return h, err
 }
 
-// prune deletes what is too old or too much. The lock is held.
+// prune deletes expired records, and the oldest above the limits. The lock is held.
 func (s *Store) prune() {
 	owned := map[string]int{}
 	for i, h := range s.heads() {
 		if owned[h.User]++; i >= maxRecords || owned[h.User] > maxOwned || s.cfg.Now().Sub(h.Saved) > s.cfg.Keep {
 			if err := s.remove(h.ID); err != nil {
-				s.cfg.Log.Warn("cannot delete an old activity record", "sandbox", h.ID, "error", err)
+				s.cfg.Log.Warn("cannot delete old activity record", "sandbox", h.ID, "error", err)
 			}
 			s.forget(h)
 		}
 	}
 }
 
-// Ops lists the operations. A nil Store keeps nothing.
+// Ops lists the operations. They fail on a nil Store.
 func (s *Store) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "record_list", Route: "GET /api/v1/record", Tag: "record", Verb: "record list",
 			ReadOnly: true, NoTool: true, Columns: []string{"id", "name", "saved", "entries"},
-			Doc: "List the activity records that the hub keeps of sandboxes, also of deleted ones, the latest first."}, s.List),
+			Doc: "List the activity records of sandboxes, including deleted ones, the latest first."}, s.List),
 		op.New(op.Spec{Name: "record_get", Content: op.ContentForeign, Route: "GET /api/v1/record/{id}",
 			Tag: "record", Verb: "record get", ReadOnly: true, NoTool: true, Produces: "application/x-ndjson",
-			Doc: "Download the activity record of a sandbox, also of a deleted one: one JSON object per line, as " +
-				"GET /v1/sandbox/activity of the sandbox showed them."}, s.Get),
+			Doc: "Download the activity record of a sandbox, which can be deleted: one JSON object per line, in the format of " +
+				"GET /v1/sandbox/activity of the sandbox."}, s.Get),
 		op.New(op.Spec{Name: "record_picture", Content: op.ContentForeign,
 			Route: "GET /api/v1/record/{id}/picture/{entry}", Tag: "record", Verb: "record picture", ReadOnly: true,
 			NoTool: true, Produces: "image/jpeg",
-			Doc: "Return the picture of the screen that belongs to an entry of an activity record. The latest ones are kept."}, s.Picture),
+			Doc: "Return the screenshot of an entry of an activity record. Only the latest screenshots are kept."}, s.Picture),
 		op.New(op.Spec{Name: "record_delete", Route: "DELETE /api/v1/record/{id}", Tag: "record", Verb: "record rm",
 			Destructive: true, NoTool: true,
-			Doc: "Delete the activity record that the hub keeps of a sandbox."}, s.Delete),
+			Doc: "Delete the activity record of a sandbox."}, s.Delete),
 	}
 }
 
-// check refuses if nothing is kept.
+// check returns an error if the hub keeps no records.
 func (s *Store) check() error {
 	if s == nil {
-		return op.Errorf(op.Invalid, "this hub keeps no activity records; set keep_activity to how long it shall")
+		return op.Errorf(op.Invalid, "this hub keeps no activity records; set keep_activity to a duration")
 	}
 	return nil
 }
@@ -276,7 +277,7 @@ type IDIn struct {
 	ID string `path:"id" doc:"ID of the sandbox"`
 }
 
-// find returns a record that the caller may see. The lock is held.
+// find returns a record that is visible to the caller. The lock is held.
 func (s *Store) find(ctx context.Context, id string) (Head, error) {
 	missing := op.Errorf(op.NotFound, "no activity record of %.60q; list them with GET /api/v1/record", id)
 	if sandbox.CheckName(id) != nil {

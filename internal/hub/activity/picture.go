@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
-// Limits of pictures. The oldest go first.
+// Limits of pictures. The oldest are removed first.
 const (
 	maxPictures = 40        // of one record
 	maxPicture  = 256 << 10 // bytes of one
@@ -29,7 +29,8 @@ func (s *Store) picturePath(id string, entry int64) string {
 	return filepath.Join(s.picturesDir(id), strconv.FormatInt(entry, 10)+jpg)
 }
 
-// savePictures adds pictures to a record. What a sandbox claims to be one is kept only if it starts as one. The lock is held.
+// savePictures adds pictures to a record. It ignores data of a sandbox that does not start like a
+// picture. The lock is held.
 func (s *Store) savePictures(id string, pictures map[int64][]byte) error {
 	for entry, b := range pictures {
 		if len(b) > maxPicture || !bytes.HasPrefix(b, []byte("\xff\xd8\xff")) {
@@ -73,13 +74,13 @@ func (s *Store) remove(id string) error {
 	return errors.Join(os.Remove(s.path(id)), os.RemoveAll(s.picturesDir(id)))
 }
 
-// PictureIn names a picture.
+// PictureIn selects a picture.
 type PictureIn struct {
 	ID    string `path:"id" doc:"ID of the sandbox"`
 	Entry int64  `path:"entry" doc:"ID of the entry"`
 }
 
-// Picture returns the picture of an entry. It was made by a sandbox: a browser shows it as a JPEG picture or not at all.
+// Picture returns the picture of an entry. It is untrusted: browsers interpret it only as a JPEG.
 func (s *Store) Picture(ctx context.Context, in PictureIn) (*op.Blob, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (s *Store) Picture(ctx context.Context, in PictureIn) (*op.Blob, error) {
 	}
 	b, err := os.ReadFile(s.picturePath(in.ID, in.Entry))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, op.Errorf(op.NotFound, "entry %d has no picture, or newer ones have replaced it", in.Entry)
+		return nil, op.Errorf(op.NotFound, "entry %d has no picture; only the latest pictures are kept", in.Entry)
 	}
 	if err != nil {
 		return nil, err

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Count reports what the records of each owner take, in bytes, now and whenever that changes.
-// count must not call the store.
+// Count reports the size of the records of each owner in bytes, and each change of it. count must not
+// call the store.
 func (s *Store) Count(count func(owner string, size int64)) {
 	if s == nil {
 		return
@@ -24,7 +24,7 @@ func (s *Store) Count(count func(owner string, size int64)) {
 	}
 }
 
-// report reports what the records of an owner take. The lock is held.
+// report reports the size of the records of an owner. The lock is held.
 func (s *Store) report(owner string) {
 	if s.count == nil {
 		return
@@ -38,14 +38,14 @@ func (s *Store) report(owner string) {
 	s.count(owner, sum)
 }
 
-// forget drops what is known of a deleted record. The lock is held.
+// forget removes the metadata of a deleted record. The lock is held.
 func (s *Store) forget(h Head) {
 	delete(s.index, h.ID)
 	delete(s.sizes, h.ID)
 	s.report(h.User)
 }
 
-// measure returns what the files of a record take.
+// measure returns the size of the files of a record.
 func (s *Store) measure(id string) (sum int64) {
 	if info, err := os.Stat(s.path(id)); err == nil {
 		sum = info.Size()

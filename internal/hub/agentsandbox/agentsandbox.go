@@ -1,11 +1,10 @@
-// Package agentsandbox serves the objects of kubernetes-sigs/agent-sandbox, where a cluster has them: a
-// SandboxClaim or a Sandbox becomes a sandbox of the hub, made from a SandboxTemplate as an environment,
-// and a SandboxWarmPool becomes a warm pool.
+// Package agentsandbox is a controller for the objects of kubernetes-sigs/agent-sandbox in a cluster. A
+// SandboxClaim or Sandbox becomes a sandbox of the hub, a SandboxTemplate its environment, and a
+// SandboxWarmPool a warm pool.
 //
-// It owns the objects' status, and the sandboxes whose record names an object. The owner of these is
-// configured for a namespace: who may write objects there is the cluster's decision, and nothing in an object
-// can name another owner. It keeps no state that the cluster or the provider does not have, and refuses,
-// in the object's conditions, what a sandbox cannot be.
+// It owns the status of the objects, and the sandboxes whose annotation names an object. The owner of
+// these sandboxes is configured for each namespace; no object can name another owner. All state is in
+// the cluster or the provider. Unsupported fields are reported in the conditions of the object.
 package agentsandbox
 
 import (
@@ -26,18 +25,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Cluster is where the objects are. A kind is the path of its API without the namespace.
+// Cluster is the cluster with the objects. A kind is the path of its API without the namespace.
 type Cluster interface {
-	// Follow calls replace with all objects and change with every later change, until ctx ends.
+	// Follow calls replace with all objects, then change with each change, until ctx ends.
 	// It returns ErrNotFound if the cluster does not know the kind.
 	Follow(ctx context.Context, kind, namespace string, replace func([]json.RawMessage),
 		change func(deleted bool, object json.RawMessage)) error
-	// SetStatus and Remove do nothing to an object with another UID, and return ErrNotFound.
+	// SetStatus and Remove return ErrNotFound for an object with another UID, and do not change it.
 	SetStatus(ctx context.Context, kind, namespace, name, uid string, status any) error
 	Remove(ctx context.Context, kind, namespace, name, uid string) error
 }
 
-// Sandboxes makes sandboxes, as for any other caller.
+// Sandboxes creates and changes sandboxes.
 type Sandboxes interface {
 	MakeFrom(ctx context.Context, env environment.Environment, in lifecycle.CreateIn, change func(*sandbox.Spec)) (sandbox.Sandbox, error)
 	Delete(ctx context.Context, in lifecycle.NameIn) (string, error)
@@ -48,31 +47,31 @@ type Sandboxes interface {
 // Config of a Service.
 type Config struct {
 	Cluster Cluster
-	// Owners are the owners of the sandboxes of each namespace that is served.
+	// Owners maps each served namespace to the owner of its sandboxes.
 	Owners    map[string]string
 	Sandboxes Sandboxes
 	Provider  sandbox.Provider
 	History   *history.Log
 	Tasks     *task.Group
-	// Record writes what an operation changes into the audit log.
+	// Record wraps an operation so that the audit log records it.
 	Record func(op.Op) op.Op
-	// Ready counts the warm sandboxes by environment, and Kick tells that other ones are wanted.
-	Ready func() map[string]int
-	Kick  func()
-	// Most returns how many sandboxes of a spec the limits of an owner allow; nil: any number.
-	Most     func(owner string, spec sandbox.Spec) int
-	Defaults environment.Defaults
-	Log      *slog.Logger
+	// Ready counts the warm sandboxes by environment. Notify reports that the wanted pools changed.
+	Ready  func() map[string]int
+	Notify func()
+	// MaxSandboxes returns how many sandboxes of a spec the limits of an owner allow; nil: unlimited.
+	MaxSandboxes func(owner string, spec sandbox.Spec) int
+	Defaults     environment.Defaults
+	Log          *slog.Logger
 }
 
 // CreateOp is the name of the operation that creates a sandbox, in the audit log.
 const CreateOp = "claim_create"
 
-// Service serves the objects.
+// Service is the controller of the objects.
 type Service struct {
 	Config
 	queue queue
-	ops   map[string]op.Op // how sandboxes are changed, with a record of it
+	ops   map[string]op.Op // recorded operations that change sandboxes
 
 	mu     sync.Mutex
 	spaces map[string]*space
@@ -80,9 +79,9 @@ type Service struct {
 	wants  map[string]environment.Warm
 }
 
-// space is what is known of a namespace.
+// space is the known state of a namespace.
 type space struct {
-	kinds   map[string]string // path of each resource; empty: the cluster does not know it
+	kinds   map[string]string // path of each resource; empty: unknown to the cluster
 	objects map[string]map[string]*object
 	tries   map[key]attempts
 }
@@ -91,15 +90,15 @@ type space struct {
 type attempts struct {
 	count int
 	last  time.Time
-	full  bool // there was no room for it
+	full  bool // because a quota was exceeded
 }
 
-// complete reports whether all resources are known.
+// complete reports whether the objects of all resources are known.
 func (s *space) complete() bool { return len(s.kinds) == len(resources) }
 
 // New returns a service. It starts nothing.
 func New(cfg Config) *Service {
-	s := &Service{Config: cfg, spaces: map[string]*space{}, owned: map[key]map[string]string{}, queue: queue{kick: make(chan struct{}, 1)}}
+	s := &Service{Config: cfg, spaces: map[string]*space{}, owned: map[key]map[string]string{}, queue: queue{changed: make(chan struct{}, 1)}}
 	for namespace := range cfg.Owners {
 		s.spaces[namespace] = &space{kinds: map[string]string{}, objects: map[string]map[string]*object{}, tries: map[key]attempts{}}
 	}
@@ -107,43 +106,43 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// firstLook bounds the wait for a cluster that does not answer.
-const firstLook = 10 * time.Second
+// firstSync is the maximum time that Begin waits for the cluster.
+const firstSync = 10 * time.Second
 
-// Begin follows the objects. It returns when they are known, or cannot be: before that, no warm sandbox may
-// be taken for one that nobody wants.
+// Begin starts to follow the objects. It returns when they are known, or after a timeout: an earlier start
+// of the warm pool would delete members of pools that are not known yet.
 func (s *Service) Begin(ctx context.Context) {
-	var looked sync.WaitGroup
+	var synced sync.WaitGroup
 	for namespace := range s.Owners {
 		for _, resource := range resources {
-			looked.Add(1)
-			once := sync.OnceFunc(looked.Done)
+			synced.Add(1)
+			once := sync.OnceFunc(synced.Done)
 			if !s.Tasks.Go(func(ctx context.Context) { defer once(); s.follow(ctx, namespace, resource, once) }) {
 				once()
 			}
 		}
 	}
 	all := make(chan struct{})
-	s.Tasks.Go(func(context.Context) { looked.Wait(); close(all) })
+	s.Tasks.Go(func(context.Context) { synced.Wait(); close(all) })
 	select {
 	case <-all:
 	case <-ctx.Done():
-	case <-time.After(firstLook):
+	case <-time.After(firstSync):
 	}
 }
 
-// Serve takes up the sandboxes that serve objects, and serves the others.
+// Serve finds the sandboxes that exist for objects, and starts the workers.
 func (s *Service) Serve(ctx context.Context) {
 	seq := s.History.Last()
 	if err := s.index(ctx); err != nil {
-		s.Log.Error("claims are not served", "error", err)
+		s.Log.Error("cannot serve objects of agent-sandbox", "error", err)
 		return
 	}
 	s.Tasks.Go(func(ctx context.Context) { s.queue.run(ctx, s.Tasks, s.sync) })
 	s.Tasks.Go(func(ctx context.Context) { s.followSandboxes(ctx, seq) })
 }
 
-// index finds the sandboxes that serve objects of our namespaces.
+// index finds the sandboxes of objects in the served namespaces.
 func (s *Service) index(ctx context.Context) error {
 	list, err := s.Provider.List(ctx, sandbox.Filter{})
 	if err != nil {
@@ -158,7 +157,7 @@ func (s *Service) index(ctx context.Context) error {
 	return nil
 }
 
-// own notes which sandbox serves an object.
+// own records the sandbox of an object.
 func (s *Service) own(k key, uid, id string) {
 	if _, ours := s.Owners[k.namespace]; !ours {
 		return
@@ -179,21 +178,21 @@ func (s *Service) disown(k key, uid string) {
 	}
 }
 
-// ownedBy returns the sandboxes of an object and of former ones with its name, by UID.
+// ownedBy returns the sandboxes of an object and of deleted objects with the same name, by UID.
 func (s *Service) ownedBy(k key) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.owned[k])
 }
 
-// followSandboxes looks at an object again whenever its sandbox changes.
+// followSandboxes queues an object when its sandbox changes.
 func (s *Service) followSandboxes(ctx context.Context, seq int64) {
 	for {
 		next := s.History.After(seq)
 		if next.Lost {
 			seq = next.Last
 			if err := s.index(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Error("cannot list the sandboxes of claims", "error", err)
+				s.Log.Error("cannot list sandboxes of objects", "error", err)
 			}
 			s.syncAll(func(key, *object) bool { return true })
 		}
@@ -203,7 +202,7 @@ func (s *Service) followSandboxes(ctx context.Context, seq int64) {
 				s.queue.add(k, time.Time{})
 			}
 			if e.Kind == string(sandbox.Deleted) {
-				s.offer(e.Sandbox.Spec.Owner)
+				s.retryFull(e.Sandbox.Spec.Owner)
 			}
 		}
 		if next.Closed {
@@ -217,32 +216,32 @@ func (s *Service) followSandboxes(ctx context.Context, seq int64) {
 	}
 }
 
-// offer tries again soon what there was no room for, as an owner has one sandbox less.
-func (s *Service) offer(owner string) {
+// retryFull retries creates that exceeded a quota, because a sandbox of the owner was deleted.
+func (s *Service) retryFull(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for namespace, sp := range s.spaces {
 		for k, t := range sp.tries {
 			if t.full && s.Owners[namespace] == owner {
-				s.queue.add(k, t.last.Add(minRetry)) // a create that fails ends with a deletion, too
+				s.queue.add(k, t.last.Add(minRetry)) // a failed create also ends with a deletion
 			}
 		}
 	}
 }
 
-// lookAgain is how long a cluster without the kinds, or without the rights to them, is left alone.
-const lookAgain = 30 * time.Second
+// followRetry is the pause after a cluster did not know the kinds or denied access to them.
+const followRetry = 30 * time.Second
 
-// follow keeps what is known of a resource true until ctx ends. It calls looked after each attempt.
-func (s *Service) follow(ctx context.Context, namespace, resource string, looked func()) {
-	told := ""
+// follow keeps the objects of a resource up to date until ctx ends. It calls synced after each attempt.
+func (s *Service) follow(ctx context.Context, namespace, resource string, synced func()) {
+	reported := ""
 	for ctx.Err() == nil {
 		var err error
 		for _, version := range versions {
 			kind := kindOf(resource, version)
 			err = s.Cluster.Follow(ctx, kind, namespace, func(all []json.RawMessage) {
 				s.replace(namespace, resource, kind, all)
-				looked()
+				synced()
 			}, func(deleted bool, raw json.RawMessage) {
 				if o := s.parse(namespace, resource, raw); o != nil {
 					s.change(key{resource, namespace, o.Metadata.Name}, o, deleted)
@@ -255,40 +254,40 @@ func (s *Service) follow(ctx context.Context, namespace, resource string, looked
 		switch {
 		case ctx.Err() != nil || errors.Is(err, sandbox.ErrClosed) || errors.Is(err, sandbox.ErrInUse):
 			return
-		case errors.Is(err, sandbox.ErrNotFound): // nor are there objects that could have been deleted
+		case errors.Is(err, sandbox.ErrNotFound): // the cluster has no such objects
 			s.replace(namespace, resource, "", nil)
-		case err != nil && err.Error() != told:
-			told = err.Error()
-			s.Log.Warn("cannot follow the objects of a claim; grant the role of deploy/kubernetes/claims.yaml",
+		case err != nil && err.Error() != reported:
+			reported = err.Error()
+			s.Log.Warn("cannot watch objects of agent-sandbox; grant the role of deploy/kubernetes/claims.yaml",
 				"resource", resource, "namespace", namespace, "error", err)
 		}
-		looked()
+		synced()
 		select {
 		case <-ctx.Done():
-		case <-time.After(lookAgain):
+		case <-time.After(followRetry):
 		}
 	}
 }
 
-// maxObject bounds an object: whoever may create objects in one namespace must not take the memory of the hub, which is
-// for all of them. Command, arguments and variables of a sandbox have at most 96 KiB.
+// maxObject is the maximum size of an object, so that one namespace cannot exhaust the memory of the hub.
+// Command, arguments and variables of a sandbox have at most 96 KiB.
 const maxObject = 192 << 10
 
-// parse reads an object; nil if it cannot be read, which the API server should have prevented. Of one that is too
-// large, it keeps the name alone.
+// parse parses an object; nil if it is invalid, which the API server should prevent. If the object is too
+// large, only its name is kept.
 func (s *Service) parse(namespace, resource string, raw json.RawMessage) *object {
 	var o object
 	if len(raw) > maxObject {
 		raw = []byte(fmt.Sprintf(`{"metadata":%s,"size":%d}`, metadataOf(raw), len(raw)))
 	}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		s.Log.Warn("cannot read an object", "resource", resource, "namespace", namespace, "error", err)
+		s.Log.Warn("cannot parse object", "resource", resource, "namespace", namespace, "error", err)
 		return nil
 	}
 	return &o
 }
 
-// replace notes that these are all objects of a resource.
+// replace sets all objects of a resource.
 func (s *Service) replace(namespace, resource, kind string, all []json.RawMessage) {
 	next := map[string]*object{}
 	for _, raw := range all {
@@ -308,7 +307,7 @@ func (s *Service) replace(namespace, resource, kind string, all []json.RawMessag
 	for name := range next {
 		s.queue.add(key{resource, namespace, name}, time.Time{})
 	}
-	if first { // sandboxes whose objects were deleted meanwhile
+	if first { // includes sandboxes whose objects were deleted meanwhile
 		s.mu.Lock()
 		for k := range s.owned {
 			s.queue.add(k, time.Time{})
@@ -318,7 +317,7 @@ func (s *Service) replace(namespace, resource, kind string, all []json.RawMessag
 	s.depend(namespace, resource)
 }
 
-// change notes a change of an object.
+// change applies a change of an object.
 func (s *Service) change(k key, o *object, deleted bool) {
 	s.mu.Lock()
 	if known := s.spaces[k.namespace].objects[k.resource]; deleted {
@@ -331,7 +330,7 @@ func (s *Service) change(k key, o *object, deleted bool) {
 	s.depend(k.namespace, k.resource)
 }
 
-// depend looks again at what depends on a template or a pool.
+// depend queues the objects that depend on a template or a pool.
 func (s *Service) depend(namespace, resource string) {
 	if resource != templates && resource != pools {
 		return
@@ -343,7 +342,7 @@ func (s *Service) depend(namespace, resource string) {
 	})
 }
 
-// syncAll looks again at the objects that f selects.
+// syncAll queues the objects that f selects.
 func (s *Service) syncAll(f func(key, *object) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,7 +357,7 @@ func (s *Service) syncAll(f func(key, *object) bool) {
 	}
 }
 
-// get returns an object as it was last seen; false if not all of its namespace is known yet.
+// get returns the last known state of an object; false if its namespace is not completely known yet.
 func (s *Service) get(k key) (o *object, kind string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,7 @@ func TestOlderVersion(t *testing.T) {
 	tasks := task.New()
 	defer func() { tasks.Cancel(); tasks.Wait() }()
 	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o },
-		Kick: func() {}, Cluster: oldCluster{objects: map[string][]string{
+		Notify: func() {}, Cluster: oldCluster{objects: map[string][]string{
 			templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
 			pools: {`{"metadata":{"name":"p"},"spec":{"replicas":3,"sandboxTemplateRef":{"name":"t"}}}`,
 				`{"metadata":{"name":"q"},"spec":{"replicas":1,"sandboxTemplateRef":{"name":"other"}}}`},
@@ -66,7 +66,7 @@ func TestOlderVersion(t *testing.T) {
 		}
 	}
 	o.Spec.WarmPool = "q"
-	if _, _, problem := s.resolve("ns", o); !strings.Contains(problem, `of template "other"`) {
+	if _, _, problem := s.resolve("ns", o); !strings.Contains(problem, `has template "other"`) {
 		t.Errorf("got %q, want that the pool is of another template", problem)
 	}
 }
@@ -84,7 +84,7 @@ func TestUnknownIsNotGone(t *testing.T) {
 	tasks := task.New()
 	defer func() { tasks.Cancel(); tasks.Wait() }()
 	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o },
-		Kick: func() {}, Cluster: deaf{}, Log: quiet})
+		Notify: func() {}, Cluster: deaf{}, Log: quiet})
 	s.Begin(t.Context())
 	k := key{claims, "ns", "c"}
 	s.own(k, "uid", "sb-1")
@@ -146,7 +146,7 @@ func TestRoomIsUsedSoon(t *testing.T) {
 					claims:    {`{"metadata":{"name":"c","uid":"u"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
 				}}}
 				s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks,
-					Record: func(o op.Op) op.Op { return o }, Kick: func() {}, History: events, Sandboxes: c,
+					Record: func(o op.Op) op.Op { return o }, Notify: func() {}, History: events, Sandboxes: c,
 					Cluster: cluster, Provider: cluster, Log: quiet})
 				s.Begin(t.Context())
 				s.Serve(t.Context())
@@ -163,11 +163,11 @@ func TestRoomIsUsedSoon(t *testing.T) {
 					t.Errorf("tried %d times when another owner's sandbox has gone", n)
 				}
 				if during {
-					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // everybody knows
+					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // the deletion is observed
 					free("ann")
 					time.Sleep(time.Minute)
-					if n, most := c.asks.Load()-before, int64(time.Minute/minRetry); n < most-2 || n > most+1 {
-						t.Errorf("tried %d times in a minute, want about %d", n, most)
+					if n, limit := c.asks.Load()-before, int64(time.Minute/minRetry); n < limit-2 || n > limit+1 {
+						t.Errorf("tried %d times in a minute, want about %d", n, limit)
 					}
 				}
 				c.room.Store(true)

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// filled is a cluster in whose namespaces somebody has created objects, and who may do nothing else.
+// filled is a cluster with objects in its namespaces, which it only lists.
 type filled struct {
 	Cluster
 	objects map[string]func(yield func(string)) // by resource
@@ -33,12 +33,12 @@ func (c filled) Follow(ctx context.Context, kind, _ string, replace func([]json.
 	return ctx.Err()
 }
 
-func serveFilled(t *testing.T, c filled, most func(string, sandbox.Spec) int) *Service {
+func serveFilled(t *testing.T, c filled, limit func(string, sandbox.Spec) int) *Service {
 	t.Helper()
 	tasks := task.New()
 	t.Cleanup(func() { tasks.Cancel(); tasks.Wait() })
 	s := New(Config{Owners: map[string]string{"a": "ann", "b": "bob"}, Tasks: tasks,
-		Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: c, Most: most, Log: quiet})
+		Record: func(o op.Op) op.Op { return o }, Notify: func() {}, Cluster: c, MaxSandboxes: limit, Log: quiet})
 	s.Begin(t.Context())
 	return s
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// The resources that are understood.
+// The supported resources.
 const (
 	claims    = "sandboxclaims"
 	sandboxes = "sandboxes"
@@ -20,7 +20,7 @@ const (
 
 var resources = []string{claims, sandboxes, templates, pools}
 
-// versions are the versions of the API that are understood, the best first.
+// versions are the supported versions of the API, the preferred one first.
 var versions = []string{"v1beta1", "v1alpha1"}
 
 // kindOf is the path of a resource in a version.
@@ -32,16 +32,16 @@ func kindOf(resource, version string) string {
 	return "apis/" + group + "/" + version + "/" + resource
 }
 
-// key names an object.
+// key identifies an object.
 type key struct{ resource, namespace, name string }
 
-// object is what we read of an object, of whichever resource.
+// object is the part of an object of any resource that we use.
 type object struct {
 	Metadata metadata `json:"metadata"`
 	Spec     spec     `json:"spec"`
 	Status   status   `json:"status"`
 
-	// Size is that of an object which is too large; nothing but its metadata is kept then.
+	// Size is set if the object is too large; then only its metadata is kept.
 	Size int `json:"size"`
 }
 
@@ -107,7 +107,7 @@ type envVar struct {
 	From      json.RawMessage `json:"valueFrom"`
 }
 
-// lifetime is when an object expires, and what becomes of it then.
+// lifetime is the expiry of an object, and the action at its expiry.
 type lifetime struct {
 	ShutdownTime   *time.Time `json:"shutdownTime"`
 	ShutdownPolicy string     `json:"shutdownPolicy"`
@@ -140,7 +140,7 @@ type condition struct {
 	Generation int64     `json:"observedGeneration,omitempty"`
 }
 
-// lifetime is that of a claim or of a Sandbox.
+// lifetime returns the lifetime of a claim or of a Sandbox.
 func (o *object) lifetime(resource string) lifetime {
 	if resource == claims {
 		return o.Spec.Lifecycle
@@ -148,12 +148,12 @@ func (o *object) lifetime(resource string) lifetime {
 	return o.Spec.lifetime
 }
 
-// suspended reports whether a Sandbox shall not run.
+// suspended reports whether the object requests a suspended Sandbox.
 func (o *object) suspended() bool {
 	return o.Spec.OperatingMode == "Suspended" || o.Spec.Replicas != nil && *o.Spec.Replicas == 0
 }
 
-// find returns a condition; false if there is none of the type.
+// find returns the condition of a type; false if it is missing.
 func (s status) find(kind string) (condition, bool) {
 	i := slices.IndexFunc(s.Conditions, func(c condition) bool { return c.Type == kind })
 	if i < 0 {
@@ -162,7 +162,7 @@ func (s status) find(kind string) (condition, bool) {
 	return s.Conditions[i], true
 }
 
-// with returns the conditions with one of them set. A transition is a change of its status only.
+// with returns the conditions with one of them set. Only a change of its status counts as a transition.
 func (s status) with(c condition, now time.Time) status {
 	c.Message, c.Changed = clip(c.Message), now.UTC().Truncate(time.Second)
 	out := slices.Clone(s.Conditions)
@@ -179,7 +179,7 @@ func (s status) with(c condition, now time.Time) status {
 	return s
 }
 
-// maxMessage bounds the message of a condition, of which a cluster accepts 32 KiB.
+// maxMessage is the maximum length of the message of a condition; the API server accepts 32 KiB.
 const maxMessage = 4096
 
 func clip(text string) string {
@@ -189,14 +189,14 @@ func clip(text string) string {
 	return text
 }
 
-// mark is the record on the sandbox of an object.
+// mark is the annotation on the sandbox of an object.
 func mark(k key, uid string) string {
 	return strings.Join([]string{k.resource, k.namespace, k.name, uid}, "/")
 }
 
-// markOf returns the object that a sandbox serves.
+// markOf returns the object of a sandbox.
 func markOf(sb sandbox.Sandbox) (k key, uid string, ok bool) {
-	parts := strings.Split(sb.Spec.Annotations[note.Claim], "/")
+	parts := strings.Split(sb.Spec.Annotations[naming.AnnotationClaim], "/")
 	if len(parts) != 4 {
 		return key{}, "", false
 	}

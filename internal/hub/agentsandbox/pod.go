@@ -9,21 +9,21 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 )
 
-// Refusals for fields of a Pod, by what to do instead.
+// Hints for unsupported fields of a Pod.
 const (
-	oneContainer = "a sandbox has one container; put what else it needs into its image"
-	noPlacement  = "where sandboxes run is decided by the hub's installation; name a RuntimeClass, whose scheduling applies"
-	noHost       = "a sandbox does not share the node's namespaces; remove it"
+	oneContainer = "a sandbox has one container; put its other programs into the image"
+	noPlacement  = "the hub configures where sandboxes run; use the scheduling of a RuntimeClass"
+	noHost       = "a sandbox cannot share namespaces of the node; remove it"
 	noAPI        = "a sandbox has no access to the API server; remove it"
-	noVolumes    = "the disk of a sandbox is writable everywhere; for what outlives it, use volumes of the hub (cove volume) and remove this"
-	noRestart    = "a sandbox whose program ends is failed, and its claim says so; remove it"
+	noVolumes    = "the disk of a sandbox is writable; for persistent data use volumes of the hub (cove volume); remove it"
+	noRestart    = "a sandbox whose program ends is failed; remove it"
 	ownRules     = "sandboxes run as uid 1000 with no capabilities and the default seccomp profile; remove it"
 )
 
-// podHints say what to do about fields of a Pod that have no counterpart.
+// podHints are hints for unsupported fields of a Pod.
 var podHints = map[string]string{
 	"initContainers": oneContainer, "ephemeralContainers": oneContainer, "volumes": noVolumes,
 	"nodeSelector": noPlacement, "nodeName": noPlacement, "affinity": noPlacement, "tolerations": noPlacement,
@@ -41,7 +41,7 @@ var containerHints = map[string]string{
 	"envFrom": "use plain values, or secrets of the hub (cove secret)", "securityContext": ownRules,
 }
 
-// Fields without an effect on a sandbox: what they ask for holds anyway, or the hub does it.
+// Fields without effect: every sandbox satisfies them, or the hub implements them.
 var (
 	podHarmless = []string{"containers", "runtimeClassName", "restartPolicy", "terminationGracePeriodSeconds",
 		"enableServiceLinks", "dnsPolicy", "hostname"}
@@ -93,7 +93,7 @@ type egressRule struct {
 	} `json:"ports"`
 }
 
-// mapping collects what of a template has no counterpart.
+// mapping collects the unsupported fields of a template.
 type mapping struct {
 	env     environment.Environment
 	refused []string
@@ -103,21 +103,21 @@ func (m *mapping) refuse(field, format string, args ...any) {
 	m.refused = append(m.refused, field+": "+fmt.Sprintf(format, args...))
 }
 
-// toEnvironment turns a template, or the Sandbox that has one, into an environment for an owner. It
-// returns what has no counterpart: nothing is left out silently.
+// toEnvironment converts a template, or a Sandbox that contains one, into an environment of an owner. It
+// returns all unsupported fields.
 func (o *object) toEnvironment(owner, name string) (environment.Environment, []string) {
 	never := -1.0
 	m := &mapping{env: environment.Environment{Name: name, Timeout: &never, IdleTimeout: &never,
 		Labels: maps.Clone(o.Spec.PodTemplate.Metadata.Labels)}}
 	const at = "podTemplate.spec."
 	if len(o.Spec.PodTemplate.Metadata.Annotations) > 0 {
-		m.refuse("podTemplate.metadata.annotations", "annotations of a Pod are the hub's; use labels")
+		m.refuse("podTemplate.metadata.annotations", "annotations of Pods are reserved for the hub; use labels")
 	}
 	if len(o.Spec.VolumeClaimTemplates) > 0 {
 		m.refuse("volumeClaimTemplates", noVolumes)
 	}
 	if o.Spec.Service {
-		m.refuse("service", "sandboxes are reached through the hub; remove it")
+		m.refuse("service", "use the hub to reach sandboxes; remove it")
 	}
 	m.network(o)
 	var pod podSpec
@@ -132,7 +132,7 @@ func (o *object) toEnvironment(owner, name string) (environment.Environment, []s
 		return m.env, m.refused
 	}
 	m.container(at+"containers[0].", pod.Containers[0])
-	image, err := imageref.Resolve(owner, m.env.Image)
+	image, err := naming.ResolveImage(owner, m.env.Image)
 	if err != nil {
 		m.refuse(at+"containers[0].image", "%v", err)
 	}
@@ -140,7 +140,7 @@ func (o *object) toEnvironment(owner, name string) (environment.Environment, []s
 	return m.env, m.refused
 }
 
-// container maps the one container.
+// container converts the container.
 func (m *mapping) container(at string, raw json.RawMessage) {
 	var c container
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -161,16 +161,16 @@ func (m *mapping) container(at string, raw json.RawMessage) {
 	}
 	for _, p := range c.Ports {
 		if p.HostPort != 0 || p.Protocol == "UDP" || p.Protocol == "SCTP" {
-			m.refuse(at+"ports", "port %d: only TCP ports without hostPort are reachable, through the hub", p.Port)
+			m.refuse(at+"ports", "port %d: only TCP ports without hostPort are supported", p.Port)
 			continue
 		}
 		m.env.Ports = append(m.env.Ports, p.Port)
 	}
 	switch {
 	case len(c.Command) == 0 && len(c.Args) > 0:
-		m.refuse(at+"args", "name the command, too; without one the hub's own server runs in any image")
+		m.refuse(at+"args", "args require a command; add one")
 	case len(c.Command) > 0 && len(m.env.Ports) == 0:
-		m.refuse(at+"command", "name the port of its server as containerPort, or remove the command: then the hub's own server runs in any image")
+		m.refuse(at+"command", "add the port of its server as containerPort, or remove the command to run the hub's own server")
 	case len(c.Command) > 0:
 		m.env.Port, m.env.Ports = m.env.Ports[0], m.env.Ports[1:]
 		m.env.ReadyPath = "/"
@@ -196,24 +196,24 @@ func (m *mapping) resources(at string, c container) {
 			if to := set.to[name]; to != nil {
 				*to = set.amount[name]
 			} else {
-				m.refuse(at+set.name, "%s: a sandbox has cpu, memory and ephemeral-storage; remove it", name)
+				m.refuse(at+set.name, "%s: only cpu, memory and ephemeral-storage are supported; remove it", name)
 			}
 		}
 	}
 	if len(c.Resources.Claims) > 0 {
-		m.refuse(at+"claims", "a sandbox has no devices; remove it")
+		m.refuse(at+"claims", "devices are not supported; remove it")
 	}
 }
 
-// network maps the rules of a template. Sandboxes are reached through the hub alone, and have its
-// default policy where the template has none.
+// network converts the network policy of a template. Sandboxes accept connections only from the hub, and
+// have its default egress policy if the template has none.
 func (m *mapping) network(o *object) {
 	p := o.Spec.NetworkPolicy
 	if p == nil || o.Spec.Management == "Unmanaged" {
 		return
 	}
 	if len(p.Ingress) > 0 {
-		m.refuse("networkPolicy.ingress", "sandboxes are reached through the hub alone; remove it")
+		m.refuse("networkPolicy.ingress", "only the hub connects to sandboxes; remove it")
 	}
 	m.env.Network = &environment.Policy{Mode: "none"}
 	for _, rule := range p.Egress {
@@ -226,11 +226,11 @@ func (m *mapping) network(o *object) {
 			}
 		}
 		if len(rule.To) == 0 {
-			m.refuse("networkPolicy.egress", "name the destinations as ipBlock, or leave networkPolicy out for the hub's default")
+			m.refuse("networkPolicy.egress", "use ipBlock for destinations, or remove networkPolicy for the hub's default")
 		}
 		for _, to := range rule.To {
 			if to.IPBlock == nil || len(to.IPBlock.Except) > 0 {
-				m.refuse("networkPolicy.egress", "use an ipBlock without except: connections leave through the hub, which knows no Pods")
+				m.refuse("networkPolicy.egress", "use an ipBlock without except; selectors of Pods are not supported")
 				continue
 			}
 			m.env.Network.Mode = "allow"
@@ -244,7 +244,7 @@ func (m *mapping) network(o *object) {
 	}
 }
 
-// rest refuses the fields that nobody has mapped, unless they ask for what holds anyway.
+// rest rejects the remaining fields, unless every sandbox satisfies them.
 func (m *mapping) rest(at string, raw json.RawMessage, harmless []string, hints map[string]string) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
@@ -252,7 +252,7 @@ func (m *mapping) rest(at string, raw json.RawMessage, harmless []string, hints 
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if slices.Contains(harmless, name) || holdsAnyway(name, fields[name]) {
+		if slices.Contains(harmless, name) || isSatisfied(name, fields[name]) {
 			continue
 		}
 		hint := hints[name]
@@ -263,8 +263,8 @@ func (m *mapping) rest(at string, raw json.RawMessage, harmless []string, hints 
 	}
 }
 
-// holdsAnyway reports whether a field has a value that every sandbox satisfies.
-func holdsAnyway(name string, raw json.RawMessage) bool {
+// isSatisfied reports whether a field has a value that every sandbox satisfies.
+func isSatisfied(name string, raw json.RawMessage) bool {
 	switch value := string(raw); value {
 	case "null", "{}", "[]", `""`, "false", "0":
 		return name != "hostUsers" && name != "enableServiceLinks"
@@ -288,7 +288,7 @@ func holdsAnyway(name string, raw json.RawMessage) bool {
 	return true
 }
 
-// secured are the values of a security context that sandboxes have. The user is that of all sandboxes.
+// secured are the values of the security context of all sandboxes.
 var secured = map[string][]string{
 	"runAsNonRoot": {"true", "false"}, "runAsUser": {"1000"}, "runAsGroup": {"1000"}, "fsGroup": {"1000"}, "privileged": {"false"},
 	"allowPrivilegeEscalation": {"false"}, "readOnlyRootFilesystem": {"false"}, "seccompProfile": {`{"type":"RuntimeDefault"}`},

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// poolName is the environment of a SandboxWarmPool, which is in no catalog: no caller can name it.
+// poolName is the environment of a SandboxWarmPool. It is in no catalog, so no request can name it.
 func poolName(namespace, pool string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + pool))
 	return "claim." + pool[:min(len(pool), 100)] + "." + hex.EncodeToString(sum[:6])
@@ -23,14 +23,14 @@ func poolName(namespace, pool string) string {
 func (s *Service) Warm() map[string]environment.Warm {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wants // never changed, only replaced
+	return s.wants // replaced, never modified
 }
 
 // renewPools derives the warm pools from the objects.
 func (s *Service) renewPools() {
 	s.mu.Lock()
 	wants := map[string]environment.Warm{}
-	left := map[string]float64{} // part of an owner's limits that its pools have not taken
+	left := map[string]float64{} // fraction of an owner's limits that its pools do not use
 	for _, namespace := range slices.Sorted(maps.Keys(s.spaces)) {
 		sp, owner := s.spaces[namespace], s.Owners[namespace]
 		for _, name := range slices.Sorted(maps.Keys(sp.objects[pools])) {
@@ -42,7 +42,7 @@ func (s *Service) renewPools() {
 			env, refused := template.toEnvironment(owner, poolName(namespace, name))
 			spec, err := env.Spec(s.Defaults)
 			if len(refused) > 0 || err != nil || env.Port != 0 {
-				continue // its claims tell, or only our own server can wait for its owner
+				continue // claims report the problems; only our own server supports warm pools
 			}
 			if size := s.allowed(left, owner, *p.Spec.Replicas, spec); size > 0 {
 				wants[env.Name] = environment.Warm{Size: size, Spec: spec}
@@ -51,34 +51,34 @@ func (s *Service) renewPools() {
 	}
 	s.wants = wants
 	s.mu.Unlock()
-	s.Kick()
+	s.Notify()
 }
 
-// allowed returns how many of the sandboxes of a pool its owner may have. Warm sandboxes are nobody's until they are
-// claimed, and count for no limit: without this, a pool would be a way around them.
+// allowed returns the size of a pool within the limits of its owner. Warm sandboxes have no owner and count
+// for no limit, so a pool could otherwise exceed the limits.
 func (s *Service) allowed(left map[string]float64, owner string, size int, spec sandbox.Spec) int {
-	if s.Most == nil {
+	if s.MaxSandboxes == nil {
 		return size
 	}
 	if _, seen := left[owner]; !seen {
 		left[owner] = 1
 	}
-	most := s.Most(owner, spec)
-	if most <= 0 {
+	limit := s.MaxSandboxes(owner, spec)
+	if limit <= 0 {
 		return 0
 	}
-	size = int(min(float64(size), left[owner]*float64(most)+1e-9)) // which may be more than an integer
-	left[owner] -= float64(size) / float64(most)
+	size = int(min(float64(size), left[owner]*float64(limit)+1e-9)) // the product can exceed an int
+	left[owner] -= float64(size) / float64(limit)
 	return size
 }
 
-// How often the number of warm sandboxes is written while it changes, and while it does not.
+// Intervals for updates of the number of warm sandboxes, while it changes and while it does not.
 const (
 	poolBusy = 2 * time.Second
 	poolIdle = 15 * time.Second
 )
 
-// syncPool tells how many sandboxes of a pool are ready.
+// syncPool writes the number of ready sandboxes of a pool.
 func (s *Service) syncPool(ctx context.Context, k key, kind string, o *object) time.Time {
 	if o == nil || o.Metadata.Deleted != nil {
 		return time.Time{}
@@ -97,7 +97,7 @@ func (s *Service) syncPool(ctx context.Context, k key, kind string, o *object) t
 	case errors.Is(err, sandbox.ErrNotFound):
 		return time.Time{}
 	case err != nil:
-		return s.later(k, "write the status of", err)
+		return s.later(k, "write status", err)
 	}
 	next := o.Status
 	next.Ready, next.Replicas = ready, ready

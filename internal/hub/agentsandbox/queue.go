@@ -8,21 +8,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 )
 
-// parallel is how many objects of a namespace are worked on at the same time: one with slow ones does
-// not hold up others.
+// parallel is the maximum number of objects of a namespace that are processed concurrently, so that a slow
+// namespace does not delay others.
 const parallel = 16
 
-// queue works on objects: one worker for each at a time.
+// queue processes objects, each by at most one worker at a time.
 type queue struct {
-	kick chan struct{}
+	changed chan struct{} // receives after a change
 
 	mu   sync.Mutex
-	due  map[key]time.Time // when to work on it; zero: now
+	due  map[key]time.Time // time to process it; zero: now
 	busy map[key]bool
-	work map[string]int // how many are busy, by namespace
+	work map[string]int // number of busy objects, by namespace
 }
 
-// add asks for work on an object at a time, or earlier.
+// add schedules an object at a time, or earlier.
 func (q *queue) add(k key, at time.Time) {
 	q.mu.Lock()
 	if q.due == nil {
@@ -32,18 +32,18 @@ func (q *queue) add(k key, at time.Time) {
 		q.due[k] = at
 	}
 	q.mu.Unlock()
-	q.wake()
+	q.notify()
 }
 
-func (q *queue) wake() {
+func (q *queue) notify() {
 	select {
-	case q.kick <- struct{}{}:
-	default: // it will look anyway
+	case q.changed <- struct{}{}:
+	default: // already notified
 	}
 }
 
-// run calls work for objects that are due, until ctx ends. Work returns when to look at the object again;
-// zero: when something changes.
+// run calls work for objects that are due, until ctx ends. work returns when to process the object again;
+// zero: after the next change.
 func (q *queue) run(ctx context.Context, tasks *task.Group, work func(context.Context, key) time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -52,7 +52,7 @@ func (q *queue) run(ctx context.Context, tasks *task.Group, work func(context.Co
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-q.kick:
+		case <-q.changed:
 		}
 		ready, next := q.take(time.Now())
 		for _, k := range ready {
@@ -70,7 +70,7 @@ func (q *queue) run(ctx context.Context, tasks *task.Group, work func(context.Co
 	}
 }
 
-// take returns what can be worked on now, and when the next is due.
+// take returns the objects to process now, and when the next one is due.
 func (q *queue) take(now time.Time) (ready []key, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,5 +96,5 @@ func (q *queue) finish(k key) {
 	delete(q.busy, k)
 	q.work[k.namespace]--
 	q.mu.Unlock()
-	q.wake()
+	q.notify()
 }

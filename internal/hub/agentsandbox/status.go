@@ -11,31 +11,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// The conditions that we set. Created is ours: with it, an object whose sandbox is gone does not get another.
+// The conditions that we set. Created is our own: an object with it does not get another sandbox.
 const (
 	readyCondition    = "Ready"
 	finishedCondition = "Finished"
 	createdCondition  = "Created"
 )
 
-// report tells how the sandbox of an object is, and brings it into the state that the object asks for.
+// report writes the state of the sandbox of an object, and starts or stops it as the object requires.
 func (s *Service) report(ctx context.Context, k key, kind string, o *object, id string) time.Time {
 	sb, err := s.Provider.Get(ctx, id)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound):
 		s.disown(k, o.Metadata.UID)
-		return s.finish(ctx, k, kind, o, "SandboxMissing", "the sandbox was deleted; delete this object and create it again to get another")
+		return s.finish(ctx, k, kind, o, "SandboxMissing", "the sandbox was deleted; recreate this object to get a new one")
 	case err != nil:
-		return s.later(k, "show the sandbox of", err)
+		return s.later(k, "get sandbox", err)
 	}
-	var trouble error
+	var failure error
 	if k.resource == sandboxes {
-		sb, trouble = s.steer(ctx, o, sb)
+		sb, failure = s.setRunning(ctx, o, sb)
 	}
 	ready := condition{Status: "False", Reason: "SandboxNotReady", Message: fmt.Sprintf("sandbox %q is %s", sb.Spec.Name, sb.State)}
 	switch {
-	case trouble != nil:
-		ready.Message = messageOf(trouble)
+	case failure != nil:
+		ready.Message = messageOf(failure)
 	case sb.State == sandbox.Running:
 		ready.Status, ready.Reason = "True", "DependenciesReady"
 		ready.Message = fmt.Sprintf("sandbox %q (%s) of %q is at /sandbox/%s/ of the hub", sb.Spec.Name, sb.ID, sb.Spec.Owner, sb.ID)
@@ -49,15 +49,15 @@ func (s *Service) report(ctx context.Context, k key, kind string, o *object, id 
 		finished.Status, finished.Reason, finished.Message = "True", "PodFailed", sb.Message
 	}
 	made := condition{Type: createdCondition, Status: "True", Reason: "SandboxCreated", Message: sb.ID}
-	again := s.tell(ctx, k, kind, o, ready, made, finished)
-	if trouble != nil && again.IsZero() {
+	again := s.setConditions(ctx, k, kind, o, ready, made, finished)
+	if failure != nil && again.IsZero() {
 		again = time.Now().Add(maxRetry)
 	}
 	return again
 }
 
-// steer stops or starts the sandbox of a Sandbox object, as that asks for.
-func (s *Service) steer(ctx context.Context, o *object, sb sandbox.Sandbox) (sandbox.Sandbox, error) {
+// setRunning stops or starts the sandbox of a Sandbox object as the object requires.
+func (s *Service) setRunning(ctx context.Context, o *object, sb sandbox.Sandbox) (sandbox.Sandbox, error) {
 	var name string
 	switch {
 	case o.suspended() && sb.State == sandbox.Running:
@@ -77,22 +77,22 @@ func (s *Service) steer(ctx context.Context, o *object, sb sandbox.Sandbox) (san
 	return now, nil
 }
 
-// messageOf is an error as the reader of an object may see it.
+// messageOf returns the text of an error for the status of an object.
 func messageOf(err error) string {
 	if e, ok := op.AsError(err); ok {
 		return e.Msg
 	}
-	return "the sandbox could not be changed; the hub's log has the details"
+	return "cannot change the sandbox; see the log of the hub"
 }
 
-// finish tells that an object has no sandbox any more, and will not get one.
+// finish reports that the sandbox of an object is gone for good.
 func (s *Service) finish(ctx context.Context, k key, kind string, o *object, reason, message string) time.Time {
-	return s.tell(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: message},
+	return s.setConditions(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: message},
 		condition{Type: finishedCondition, Status: "True", Reason: reason, Message: message})
 }
 
-// tell writes conditions of an object, the first of which is Ready, if they differ from those that it has.
-func (s *Service) tell(ctx context.Context, k key, kind string, o *object, ready condition, more ...condition) time.Time {
+// setConditions writes the conditions of an object, the first of which is Ready, if they changed.
+func (s *Service) setConditions(ctx context.Context, k key, kind string, o *object, ready condition, more ...condition) time.Time {
 	ready.Type = readyCondition
 	next := o.Status
 	for _, c := range append([]condition{ready}, more...) {
@@ -112,16 +112,16 @@ func (s *Service) tell(ctx context.Context, k key, kind string, o *object, ready
 	}
 	err := s.Cluster.SetStatus(ctx, kind, k.namespace, k.name, o.Metadata.UID, out)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		return time.Time{} // the watch tells
+		return time.Time{} // the watch reports it
 	}
 	if err != nil {
-		return s.later(k, "write the status of", err)
+		return s.later(k, "write status", err)
 	}
 	s.remember(k, o.Metadata.UID, next)
 	return time.Time{}
 }
 
-// remember keeps the status that was written: the watch may be late.
+// remember keeps the written status, because the watch can be late.
 func (s *Service) remember(k key, uid string, next status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

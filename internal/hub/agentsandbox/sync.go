@@ -11,7 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -22,12 +22,12 @@ const (
 	maxRetry = 2 * time.Minute
 )
 
-// sync makes an object and its sandbox agree, and returns when to look again.
+// sync synchronizes an object and its sandbox, and returns when to check again.
 func (s *Service) sync(ctx context.Context, k key) time.Time {
 	o, kind, known := s.get(k)
 	switch {
 	case !known:
-		return time.Time{} // it is queued once everything is known
+		return time.Time{} // queued when all objects are known
 	case k.resource == pools:
 		return s.syncPool(ctx, k, kind, o)
 	case k.resource == templates:
@@ -39,7 +39,7 @@ func (s *Service) sync(ctx context.Context, k key) time.Time {
 			continue
 		}
 		if err := s.end(ctx, k, uid, id); err != nil {
-			s.Log.Error("cannot delete the sandbox of a deleted object; trying again", "sandbox", id, "object", k.name, "error", err)
+			s.Log.Error("cannot delete sandbox of deleted object; retrying", "sandbox", id, "object", k.name, "error", err)
 			return time.Now().Add(minRetry)
 		}
 	}
@@ -50,7 +50,7 @@ func (s *Service) sync(ctx context.Context, k key) time.Time {
 	return s.serve(ctx, k, kind, o)
 }
 
-// serve makes the sandbox of an object, and tells how it is.
+// serve creates the sandbox of an object and reports its state.
 func (s *Service) serve(ctx context.Context, k key, kind string, o *object) time.Time {
 	life, now := o.lifetime(k.resource), time.Now()
 	at := life.ShutdownTime
@@ -66,7 +66,7 @@ func (s *Service) serve(ctx context.Context, k key, kind string, o *object) time
 	if id, ok := s.ownedBy(k)[o.Metadata.UID]; ok {
 		again = s.report(ctx, k, kind, o, id)
 	} else if _, made := o.Status.find(createdCondition); made {
-		s.finish(ctx, k, kind, o, "SandboxMissing", "the sandbox does not exist any more; delete this object and create it again to get another")
+		s.finish(ctx, k, kind, o, "SandboxMissing", "the sandbox was deleted; recreate this object to get a new one")
 	} else {
 		again = s.create(ctx, k, kind, o)
 	}
@@ -76,11 +76,11 @@ func (s *Service) serve(ctx context.Context, k key, kind string, o *object) time
 	return again
 }
 
-// expire ends the sandbox of an object whose time is up, then the object if it asks for that.
+// expire deletes the sandbox of an expired object, and the object if its policy requires that.
 func (s *Service) expire(ctx context.Context, k key, kind string, o *object) time.Time {
 	if id, ok := s.ownedBy(k)[o.Metadata.UID]; ok {
 		if err := s.end(ctx, k, o.Metadata.UID, id); err != nil {
-			s.Log.Error("cannot delete the sandbox of an expired object; trying again", "sandbox", id, "object", k.name, "error", err)
+			s.Log.Error("cannot delete sandbox of expired object; retrying", "sandbox", id, "object", k.name, "error", err)
 			return time.Now().Add(minRetry)
 		}
 	}
@@ -94,24 +94,25 @@ func (s *Service) expire(ctx context.Context, k key, kind string, o *object) tim
 	if k.resource == sandboxes {
 		reason = "SandboxExpired"
 	}
-	return s.finish(ctx, k, kind, o, reason, "its time is up, and its sandbox was deleted")
+	return s.finish(ctx, k, kind, o, reason, "expired; the sandbox was deleted")
 }
 
-// later logs why something must be tried again.
-func (s *Service) later(k key, what string, err error) time.Time {
+// later logs an error and returns when to retry.
+func (s *Service) later(k key, action string, err error) time.Time {
 	if errors.Is(err, sandbox.ErrClosed) || errors.Is(err, sandbox.ErrInUse) || errors.Is(err, context.Canceled) {
-		return time.Time{} // another hub does
+		return time.Time{} // another hub is active
 	}
-	s.Log.Warn("cannot "+what+" an object; trying again", "resource", k.resource, "namespace", k.namespace, "object", k.name, "error", err)
+	s.Log.Warn("cannot synchronize object; retrying", "action", action, "resource", k.resource,
+		"namespace", k.namespace, "object", k.name, "error", err)
 	return time.Now().Add(maxRetry)
 }
 
-// as is a context for operations of an owner.
+// as returns a context for operations of an owner.
 func as(ctx context.Context, owner string) context.Context {
 	return op.WithCall(ctx, &op.Call{Subject: owner, Role: "user", Via: "claim"})
 }
 
-// making is what is needed to create the sandbox of an object.
+// making describes the sandbox of an object.
 type making struct {
 	key    key
 	uid    string
@@ -121,7 +122,7 @@ type making struct {
 	labels map[string]string
 }
 
-// recorded returns what changes sandboxes, as operations that are in the audit log.
+// recorded returns the operations that change sandboxes, which the audit log records.
 func (s *Service) recorded() map[string]op.Op {
 	out := map[string]op.Op{}
 	add := func(name string, run func(context.Context, any) (any, error)) {
@@ -130,7 +131,7 @@ func (s *Service) recorded() map[string]op.Op {
 	add(CreateOp, func(ctx context.Context, in any) (any, error) {
 		m := in.(making)
 		return s.Sandboxes.MakeFrom(ctx, m.env, lifecycle.CreateIn{Name: m.name, Env: m.vars, Labels: m.labels}, func(spec *sandbox.Spec) {
-			note.Set(spec, note.Claim, mark(m.key, m.uid))
+			naming.Annotate(spec, naming.AnnotationClaim, mark(m.key, m.uid))
 		})
 	})
 	add("claim_delete", func(ctx context.Context, in any) (any, error) {
@@ -145,7 +146,7 @@ func (s *Service) recorded() map[string]op.Op {
 	return out
 }
 
-// end deletes the sandbox of an object. Its owner is who it was made for, even if the namespace has another by now.
+// end deletes the sandbox of an object, on behalf of the owner that it was created for.
 func (s *Service) end(ctx context.Context, k key, uid, id string) error {
 	sb, err := s.Provider.Get(ctx, id)
 	if err == nil {
@@ -160,13 +161,13 @@ func (s *Service) end(ctx context.Context, k key, uid, id string) error {
 	return err
 }
 
-// create makes the sandbox of an object.
+// create creates the sandbox of an object.
 func (s *Service) create(ctx context.Context, k key, kind string, o *object) time.Time {
 	m, reason, refused := s.plan(k, o)
 	if reason != "" {
-		return s.tell(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: refused})
+		return s.setConditions(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: refused})
 	}
-	s.noteTry(k)
+	s.recordTry(k)
 	var sb sandbox.Sandbox
 	var err error
 	for _, name := range namesFor(k.name, o.Metadata.UID) {
@@ -188,7 +189,7 @@ func (s *Service) create(ctx context.Context, k key, kind string, o *object) tim
 	return s.report(ctx, k, kind, o, sb.ID)
 }
 
-// namesFor are the names that the sandbox of an object may have: its own, and one that nobody else has.
+// namesFor returns candidates for the name of the sandbox: the name of the object, and a unique one.
 func namesFor(name, uid string) []string {
 	var out []string
 	if sandbox.CheckName(name) == nil && !sandbox.IsReserved(name) {
@@ -204,15 +205,16 @@ func namesFor(name, uid string) []string {
 	return append(out, short+"-"+hex.EncodeToString(sum[:4]))
 }
 
-// refuse tells why a sandbox could not be made. What only another template can change is not tried again.
+// refuse reports why a sandbox could not be created. It does not retry if only a change of the template
+// can help.
 func (s *Service) refuse(ctx context.Context, k key, kind string, o *object, err error) time.Time {
 	if ctx.Err() != nil || errors.Is(err, sandbox.ErrClosed) || errors.Is(err, sandbox.ErrInUse) {
-		return time.Time{} // another hub will do it
+		return time.Time{} // another hub will create it
 	}
 	e, ok := op.AsError(err)
 	if !ok {
-		s.Log.Error("cannot create the sandbox of an object", "resource", k.resource, "namespace", k.namespace, "object", k.name, "error", err)
-		e = &op.Error{Code: op.Internal, Msg: "the sandbox could not be created; the hub's log has the details"}
+		s.Log.Error("cannot create sandbox of object", "resource", k.resource, "namespace", k.namespace, "object", k.name, "error", err)
+		e = &op.Error{Code: op.Internal, Msg: "cannot create the sandbox; see the log of the hub"}
 	}
 	s.mu.Lock()
 	tries, now := s.spaces[k.namespace].tries, time.Now()
@@ -226,14 +228,14 @@ func (s *Service) refuse(ctx context.Context, k key, kind string, o *object, err
 	case op.Exhausted:
 		reason = "QuotaExceeded"
 	}
-	if told := s.tell(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: e.Msg}); !told.IsZero() {
-		return told
+	if reported := s.setConditions(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: e.Msg}); !reported.IsZero() {
+		return reported
 	}
 	return again
 }
 
-// noteTry notes that an object which had failed is tried again.
-func (s *Service) noteTry(k key) {
+// recordTry records a retry of a failed object.
+func (s *Service) recordTry(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if tries := s.spaces[k.namespace].tries; tries[k].count > 0 {
@@ -249,7 +251,7 @@ func (s *Service) forgetTries(k key) {
 	delete(s.spaces[k.namespace].tries, k)
 }
 
-// plan says what sandbox an object asks for, or why there can be none.
+// plan returns the sandbox that an object describes, or why it is unsupported.
 func (s *Service) plan(k key, o *object) (m making, reason, refused string) {
 	m = making{key: k, uid: o.Metadata.UID, labels: o.Spec.Additional.Labels}
 	from, name := o, environment.Custom
@@ -273,11 +275,11 @@ func (s *Service) plan(k key, o *object) (m making, reason, refused string) {
 		problems = append(problems, m.claim(o, from, env)...)
 	}
 	if k.resource == sandboxes && o.suspended() {
-		problems = append(problems, "operatingMode: a sandbox must have run before it can be suspended; set it to Running")
+		problems = append(problems, "operatingMode: a new sandbox cannot be suspended; set it to Running")
 	}
 	m.env = env
 	if len(problems) > 0 {
-		return m, "InvalidTemplate", "a sandbox cannot be made of this: " + strings.Join(problems, "; ")
+		return m, "InvalidTemplate", "unsupported fields: " + strings.Join(problems, "; ")
 	}
 	return m, "", ""
 }
@@ -286,10 +288,10 @@ func tooLarge(resource string, o *object) string {
 	return fmt.Sprintf("%s %q has %d bytes; use at most %d", resource, o.Metadata.Name, o.Size, maxObject)
 }
 
-// claim adds what a claim says beyond its template, and returns what it may not say.
+// claim adds the fields of a claim to those of its template, and returns the unsupported ones.
 func (m *making) claim(o, template *object, env environment.Environment) (problems []string) {
 	if len(o.Spec.Additional.Annotations) > 0 {
-		problems = append(problems, "additionalPodMetadata.annotations: annotations of a Pod are the hub's; use labels")
+		problems = append(problems, "additionalPodMetadata.annotations: annotations of Pods are reserved for the hub; use labels")
 	}
 	if len(o.Spec.VolumeClaimTemplates) > 0 {
 		problems = append(problems, "volumeClaimTemplates: "+noVolumes)
@@ -302,8 +304,8 @@ func (m *making) claim(o, template *object, env environment.Environment) (proble
 			return append(problems, fmt.Sprintf("env: template %q does not allow it; set its "+
 				"envVarsInjectionPolicy to Allowed or Overrides", template.Metadata.Name))
 		case there && template.Spec.Injection == "Allowed":
-			problems = append(problems, fmt.Sprintf("env: %s is set by template %q, whose envVarsInjectionPolicy "+
-				"would have to be Overrides", v.Name, template.Metadata.Name))
+			problems = append(problems, fmt.Sprintf("env: %s is set by template %q; set its envVarsInjectionPolicy "+
+				"to Overrides", v.Name, template.Metadata.Name))
 		}
 		m.vars[v.Name] = v.Value
 	}
@@ -334,7 +336,7 @@ func (s *Service) resolve(namespace string, o *object) (pool string, template *o
 		if o.Spec.WarmPoolRef.Name != "" {
 			ref = p.Spec.TemplateRef.Name
 		} else if p.Spec.TemplateRef.Name != ref {
-			return "", nil, fmt.Sprintf("SandboxWarmPool %q is of template %q, not %q; name another", pool, p.Spec.TemplateRef.Name, ref)
+			return "", nil, fmt.Sprintf("SandboxWarmPool %q has template %q, not %q; use another pool", pool, p.Spec.TemplateRef.Name, ref)
 		}
 	}
 	if template = all[templates][ref]; template == nil {

@@ -16,26 +16,26 @@ func (r *Recorder) Ops() []op.Op {
 	return []op.Op{
 		op.Stream[TailIn, auditlog.Line](op.Spec{Name: "audit_tail", Route: "GET /api/v1/audit", Tag: "audit",
 			Access: op.AccessAdmin, ReadOnly: true,
-			Doc: "Stream the latest lines of the audit log as server-sent events: who did what to which sandbox, " +
-				"when, and with which result. With follow, the stream continues with new lines."}, r.Tail),
+			Doc: "Stream the latest lines of the audit log as server-sent events: caller, operation, sandbox, " +
+				"time and result. With follow, the stream continues with new lines."}, r.Tail),
 		op.New(op.Spec{Name: "audit_verify", Tool: "verifyAudit", Route: "GET /api/v1/audit/verify", Tag: "audit",
 			Access: op.AccessAdmin, ReadOnly: true, NoVerb: true,
-			Doc: "Verify the audit log and name the first line that was changed, removed, moved or cut off, if any."}, r.Verify),
+			Doc: "Verify the audit log and report the first line that was changed, removed, moved or truncated, if any."}, r.Verify),
 	}
 }
 
 // TailIn selects lines.
 type TailIn struct {
 	Sandbox string  `query:"sandbox" default:"" doc:"Only lines about this sandbox, by name or ID"`
-	Log     string  `query:"log" default:"all" enum:"all,changes,requests" doc:"Which log: of changes, of requests that changed nothing in the hub itself, or both"`
+	Log     string  `query:"log" default:"all" enum:"all,changes,requests" doc:"Log of changes to the hub, log of other requests, or both"`
 	User    string  `query:"user" default:"" doc:"Only lines of this tenant"`
-	Search  string  `query:"q" default:"" doc:"Only lines that contain this text, such as the name of an operation or a status"`
-	Minutes float64 `query:"minutes" default:"0" minimum:"0" doc:"Only lines of the last minutes; 0 for all"`
-	Lines   int     `query:"lines" default:"1000" minimum:"0" maximum:"100000" doc:"Maximum number of lines, the latest ones; 0 for all"`
+	Search  string  `query:"q" default:"" doc:"Only lines that contain this text, such as an operation or a status"`
+	Minutes float64 `query:"minutes" default:"0" minimum:"0" doc:"Only lines of the last minutes; 0: all"`
+	Lines   int     `query:"lines" default:"1000" minimum:"0" maximum:"100000" doc:"Maximum number of latest lines; 0: all"`
 	Follow  bool    `query:"follow" default:"false" doc:"Continue with new lines as they are written"`
 }
 
-// dirs returns the directories of the logs that a caller asks for.
+// dirs returns the directories of the logs that a request selects.
 func (r *Recorder) dirs(log string) ([]string, error) {
 	if r.Dir == "" {
 		return nil, op.Errorf(op.Invalid, "the audit log of this hub is disabled; enable it with the setting audit")
@@ -49,7 +49,7 @@ func (r *Recorder) dirs(log string) ([]string, error) {
 	return []string{r.Dir, r.RequestsDir}, nil
 }
 
-// Tail sends the lines, of both logs in the order of their time.
+// Tail sends the lines of both logs, ordered by time.
 func (r *Recorder) Tail(ctx context.Context, in TailIn, send func(op.Event) error) error {
 	dirs, err := r.dirs(in.Log)
 	if err != nil {
@@ -135,8 +135,8 @@ func lastLines(ctx context.Context, dir string, f auditlog.Filter, most int) ([]
 	return kept, err
 }
 
-// Verify checks both logs as a whole, and that they reach up to the last line that this
-// hub has written: an older copy of a log is valid in itself.
+// Verify checks both logs completely, and that they contain the last line that this hub has written:
+// an older copy of a log has valid hashes.
 func (r *Recorder) Verify(ctx context.Context, _ op.None) (auditlog.Report, error) {
 	dirs, err := r.dirs("all")
 	if err != nil {

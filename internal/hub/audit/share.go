@@ -10,19 +10,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 )
 
-// A tenant's share of a log: lines per second on average, and at once. Whoever writes
-// more would push the lines of others out. At these rates it takes a tenant days to fill
-// the log of requests, and weeks that of changes.
+// Rate limits of a tenant's lines in a log, so that one tenant cannot push the lines of others out. At
+// these rates a tenant needs days to fill the log of requests, and weeks to fill the log of changes.
 const (
 	requestRate  = 50
 	requestBurst = 5000
 	changeRate   = 5
 	changeBurst  = 2000
-	// maxShares bounds the tenants whose shares are counted one by one.
+	// maxShares is the maximum number of tenants that are counted separately.
 	maxShares = 10000
 )
 
-// shares counts what tenants write. The operator's own share is the whole log.
+// shares limits the lines of tenants. The operator has no limit.
 type shares struct {
 	rate, burst float64
 	now         func() time.Time
@@ -37,7 +36,7 @@ type share struct {
 	skipped int // lines not written since the last one
 }
 
-// take takes a line from a tenant's share. It returns how many were refused before.
+// take takes one line from a tenant's share. It returns the number of lines that were skipped before.
 func (s *shares) take(tenant string) (skipped int, ok bool) {
 	if tenant == "" {
 		return 0, true
@@ -67,7 +66,7 @@ func (s *shares) take(tenant string) (skipped int, ok bool) {
 	return skipped, true
 }
 
-// forget drops the shares that are whole again.
+// forget removes shares that are unused again.
 func (s *shares) forget(now time.Time) {
 	for name, t := range s.tenant {
 		if t.skipped == 0 && t.left+now.Sub(t.at).Seconds()*s.rate >= s.burst {
@@ -76,8 +75,8 @@ func (s *shares) forget(now time.Time) {
 	}
 }
 
-// noteShare records an entry within its tenant's share. What does not fit is counted, and
-// the next line of the tenant tells how much that was.
+// noteShare records an entry within its tenant's share. Skipped entries are counted, and the next line
+// of the tenant contains their number.
 func (r *Recorder) noteShare(e auditlog.Entry) {
 	log := r.Requests
 	if log == nil {
@@ -94,7 +93,7 @@ func (r *Recorder) noteShare(e auditlog.Entry) {
 	log.Note(e)
 }
 
-// MayChange refuses a change that the log has no room for.
+// MayChange rejects a change that exceeds the tenant's share of the log.
 func (r *Recorder) MayChange(tenant string) error {
 	if r.Log == nil {
 		return nil

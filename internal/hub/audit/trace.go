@@ -16,7 +16,7 @@ func (r *Recorder) Trace(o op.Op) op.Op {
 	})
 }
 
-// EndSpan ends the span of a call; nil: there is none.
+// EndSpan ends the span of a call; a nil span is ignored.
 func EndSpan(ctx context.Context, s *span.Span, err error) {
 	if s == nil {
 		return

@@ -1,8 +1,7 @@
-// Package disk keeps, copies and compares the disks of sandboxes: snapshots,
-// volumes, and images that tenants import.
+// Package disk owns the operations on disks of sandboxes: snapshots, volumes, and images that tenants
+// import.
 //
-// It owns no state: the provider keeps the disks. It refuses to show anybody the
-// disks of another owner.
+// It keeps no state: the provider stores the disks. It never shows a disk of another owner.
 package disk
 
 import (
@@ -33,7 +32,7 @@ type Sandboxes interface {
 	Change(ctx context.Context, name string, do func(ctx context.Context, id string) error) (lifecycle.Object, error)
 }
 
-// Quota counts what disks take from their owner's limits.
+// Quota counts disks against the limits of their owners.
 type Quota interface {
 	CountDisk(d usage.Disk, size int64)
 	FreeDisk(d usage.Disk)
@@ -52,7 +51,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Service offers the operations on disks.
+// Service implements the operations on disks.
 type Service struct {
 	Config
 	snapshots kind[sandbox.Snapshotter, sandbox.Snapshot]
@@ -80,8 +79,8 @@ func New(cfg Config) *Service {
 
 const one = "/api/v1/sandbox/{name}"
 
-// Count counts all disks, in the background: large volumes take long to measure. Their sizes
-// are measured only now and then: what is in them changes all the time.
+// Count measures all disks in the background, because large volumes take long. Sizes change all the
+// time, so they are measured only periodically.
 func (s *Service) Count() {
 	if !s.busy.CompareAndSwap(false, true) {
 		return
@@ -95,8 +94,7 @@ func (s *Service) Count() {
 	}
 }
 
-// removed remembers the disks that are deleted while others are counted: they must not be
-// counted after their end.
+// removed lists the disks that are deleted during a count, so that the count does not include them.
 type removed struct {
 	mu     sync.Mutex
 	counts int
@@ -124,7 +122,7 @@ func (r *removed) begin() (keep func(d usage.Disk, count func()), end func()) {
 	}
 }
 
-// free gives back what a deleted disk held.
+// free releases the quota of a deleted disk.
 func (r *removed) free(d usage.Disk, free func(usage.Disk)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,8 +135,7 @@ func (r *removed) free(d usage.Disk, free func(usage.Disk)) {
 	free(d)
 }
 
-// kind is what snapshots and volumes have in common: P is the provider's ability,
-// D a disk.
+// kind is the common implementation for snapshots and volumes: P is the provider's ability, D a disk.
 type kind[P, D any] struct {
 	service  *Service
 	noun     string
@@ -149,7 +146,7 @@ type kind[P, D any] struct {
 	describe func(D) (owner, name string, size int64)
 }
 
-// provider returns the ability, if the provider has it here.
+// provider returns the ability, if the provider supports it here.
 func (k kind[P, D]) provider() (P, error) { return ability[P](k.service.Provider, k.able, k.does) }
 
 func ability[P any](p sandbox.Provider, able func(sandbox.Abilities) bool, does string) (P, error) {
@@ -172,7 +169,7 @@ func (k kind[P, D]) disk(d D) (usage.Disk, int64) {
 	return usage.Disk{Kind: k.noun, Owner: owner, Name: name}, size
 }
 
-// listed lists the disks of an owner, or of everybody if that is empty, and counts them.
+// listed lists the disks of an owner, or of all owners if owner is empty, and counts them.
 func (k kind[P, D]) listed(ctx context.Context, p P, owner string) ([]D, error) {
 	keep, end := k.service.removed.begin()
 	defer end()
@@ -184,7 +181,7 @@ func (k kind[P, D]) listed(ctx context.Context, p P, owner string) ([]D, error) 
 	return list, err
 }
 
-// count counts the disks of everybody.
+// count counts the disks of all owners.
 func (k kind[P, D]) count(ctx context.Context) {
 	p, err := k.provider()
 	if err != nil {
@@ -195,7 +192,7 @@ func (k kind[P, D]) count(ctx context.Context) {
 	}
 }
 
-// selected returns the disks that a caller asks for.
+// selected returns the disks that a request selects.
 func (k kind[P, D]) selected(ctx context.Context, user string) ([]D, error) {
 	p, err := k.provider()
 	if err != nil {
@@ -233,31 +230,31 @@ func (k kind[P, D]) remove(ctx context.Context, user, name string) error {
 	return nil
 }
 
-// opError explains an error about the snapshot, volume or image of that name. The
-// sandbox is the one that the call is about; empty: none.
+// opError turns an error about the named snapshot, volume or image into one for the caller. sandbox
+// is the sandbox of the call; empty: none.
 func opError(noun, name, sandboxName string, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrConflict):
-		return op.Errorf(op.Conflict, "%s %q exists already; choose another name or delete it first", noun, fault.Clip(name))
+		return op.Errorf(op.Conflict, "%s %q already exists; choose another name or delete it first", noun, fault.Clip(name))
 	case errors.Is(err, sandbox.ErrNoSnapshot), errors.Is(err, sandbox.ErrNoVolume), sandboxName == "" && errors.Is(err, sandbox.ErrNotFound):
 		return op.Errorf(op.NotFound, "no %s %q; list them with GET /api/v1/%s", noun, fault.Clip(name), noun)
 	}
 	return fault.FromProvider(sandboxName, err)
 }
 
-// DiffIn asks for changes.
+// DiffIn selects changes.
 type DiffIn struct {
 	Name  string `path:"name" doc:"Name of the sandbox"`
 	Limit int    `query:"limit" default:"1000" minimum:"1" maximum:"100000" doc:"Maximum number of changes"`
 }
 
-// DiffOut is what changed.
+// DiffOut is a list of changes.
 type DiffOut struct {
 	Changes   []Change `json:"changes"`
 	Truncated bool     `json:"truncated" doc:"Whether there are more changes"`
 }
 
-// Change is one path.
+// Change is a changed path.
 type Change struct {
 	Path string `json:"path"`
 	Kind string `json:"kind" enum:"added,modified,deleted"`
@@ -265,7 +262,7 @@ type Change struct {
 	Size int64  `json:"size"`
 }
 
-// Diff lists what changed.
+// Diff lists the changes of a disk.
 func (s *Service) Diff(ctx context.Context, in DiffIn) (DiffOut, error) {
 	p, err := ability[sandbox.Differ](s.Provider, func(a sandbox.Abilities) bool { return a.Diff }, "compare disks")
 	if err != nil {

@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// maxExports bounds the exports under way, which compress whole disks, and
-	// maxOwnExports those of one owner.
+	// maxExports is the maximum number of concurrent exports, which compress whole disks. maxOwnExports
+	// is the limit for one owner.
 	maxExports    = 4
 	maxOwnExports = 2
-	// maxStall is how long the reader of an export may pause.
+	// maxStall is how long the client of an export may pause.
 	maxStall = time.Minute
 )
 
-// exports counts the exports under way.
+// exports counts the concurrent exports.
 type exports struct {
 	mu    sync.Mutex
 	all   int
 	owned map[string]int
 }
 
-// begin counts an export in; done counts it out.
+// begin counts an export until done is called.
 func (e *exports) begin(owner string) (done func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.owned[owner] >= maxOwnExports:
 		return nil, &op.Error{Code: op.Exhausted, RetryAfter: fault.RetryExhausted,
-			Msg: "export limit reached (2 at a time); retry when one of yours has ended"}
+			Msg: "export limit reached (2); retry when one of your exports has ended"}
 	case e.all >= maxExports:
 		return nil, &op.Error{Code: op.Unavailable, RetryAfter: fault.RetryExhausted,
-			Msg: "the hub is busy with the exports of others; retry in a moment"}
+			Msg: "export limit of the hub reached; retry in a moment"}
 	}
 	if e.owned == nil {
 		e.owned = map[string]int{}
@@ -85,7 +85,7 @@ func (s *Service) Export(ctx context.Context, in lifecycle.NameIn) (*op.Blob, er
 		done()
 		return nil, fault.FromProvider(in.Name, sandbox.ErrClosed)
 	}
-	// The first bytes show whether it works, while an error can still be returned.
+	// Read the first bytes while an error can still be returned.
 	first := make([]byte, 512)
 	n, err := io.ReadAtLeast(r, first, 1)
 	if err != nil {
@@ -95,8 +95,8 @@ func (s *Service) Export(ctx context.Context, in lifecycle.NameIn) (*op.Blob, er
 	return &op.Blob{Type: "application/x-tar", Name: sb.Spec.Name + ".tar", Size: -1, Body: newUnread(first[:n], r)}, nil
 }
 
-// unread is a pipe whose first bytes were read already. It fails for a reader who
-// pauses for too long: the export would never end.
+// unread is a pipe whose first bytes were already read. It fails if the client pauses for too long,
+// because the export would never end.
 type unread struct {
 	first []byte
 	*io.PipeReader
@@ -104,7 +104,7 @@ type unread struct {
 }
 
 func newUnread(first []byte, r *io.PipeReader) *unread {
-	return &unread{first, r, time.AfterFunc(maxStall, func() { r.CloseWithError(errors.New("the reader of the export has stopped")) })}
+	return &unread{first, r, time.AfterFunc(maxStall, func() { r.CloseWithError(errors.New("the client stopped reading the export")) })}
 }
 
 func (u *unread) Read(b []byte) (int, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// maxImage bounds an archive.
+// maxImage is the maximum size of an archive.
 const maxImage = 32 << 30
 
 // ImageOps lists the operations on imported images.
@@ -44,7 +44,7 @@ func (s *Service) importer() (sandbox.Importer, error) {
 	return p, nil
 }
 
-// ImportImageIn is an image to import.
+// ImportImageIn is an image archive.
 type ImportImageIn struct {
 	Image string   `path:"image" doc:"Name of the image: lower-case letters, digits and -, at most 50"`
 	File  *op.File `form:"file" doc:"The archive"`
@@ -52,7 +52,7 @@ type ImportImageIn struct {
 
 // ImageOut is an imported image.
 type ImageOut struct {
-	Name    string    `json:"name" doc:"Image to create sandboxes from"`
+	Name    string    `json:"name" doc:"Name for the field image of new sandboxes"`
 	Size    int64     `json:"size" doc:"Bytes of its files"`
 	Created time.Time `json:"created"`
 }
@@ -65,7 +65,7 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 	}
 	op.CallOf(ctx).TargetName = fault.Clip(in.Image)
 	owner := caller.Owner(ctx)
-	ref, err := imageref.Resolve(owner, imageref.Imported+in.Image)
+	ref, err := naming.ResolveImage(owner, naming.Imported+in.Image)
 	if err != nil {
 		return ImageOut{}, err
 	}
@@ -76,28 +76,28 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 		return ImageOut{}, err
 	}
 	defer os.Remove(path)
-	// Room for the archive serves what is in it: the archive is deleted in a moment.
+	// The quota of the archive covers its content as well: the archive is deleted after the import.
 	room.Reuse()
 	if err := p.ImportImage(sandbox.WithBudget(ctx, room.Budget), path, ref); err != nil {
 		return ImageOut{}, importError(err)
 	}
 	if err := s.Quota.CountImages(ctx, owner, room); err != nil {
-		// The provider does not know budgets, and the archive was smaller.
+		// The provider does not check budgets, and the archive was smaller than its content.
 		return ImageOut{}, errors.Join(err, p.DeleteImage(context.WithoutCancel(ctx), ref))
 	}
-	list, err := p.Images(ctx, imageref.Prefix(owner))
+	list, err := p.Images(ctx, naming.ImagePrefix(owner))
 	if err != nil {
 		return ImageOut{}, fault.FromProvider("", err)
 	}
 	for _, i := range list {
-		if out := imageOut(i); out.Name == imageref.Imported+in.Image {
+		if out := imageOut(i); out.Name == naming.Imported+in.Image {
 			return out, nil
 		}
 	}
 	return ImageOut{}, fmt.Errorf("image %s is missing after its import", ref)
 }
 
-// receive writes an uploaded archive to a file, which the caller removes.
+// receive writes an uploaded archive to a file. The caller removes the file.
 func (s *Service) receive(in io.Reader, room *usage.Room) (path string, err error) {
 	f, err := os.CreateTemp(s.Scratch, "import-*.tar")
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Service) receive(in io.Reader, room *usage.Room) (path string, err erro
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return "", op.Errorf(op.Unavailable, "cannot store the archive: the hub's disk is full; ask the operator to free space")
+		return "", op.Errorf(op.Unavailable, "cannot store the archive: the hub's disk is full; the operator must free space")
 	case err != nil:
 		return "", fault.Show(op.Invalid, "cannot store the archive: ", err)
 	case n > maxImage:
@@ -136,22 +136,22 @@ func importError(err error) error {
 }
 
 func imagesOf(ctx context.Context, p sandbox.Importer, owner string) (size int64, err error) {
-	list, err := p.Images(ctx, imageref.Prefix(owner))
+	list, err := p.Images(ctx, naming.ImagePrefix(owner))
 	for _, i := range list {
 		size += i.Size
 	}
 	return size, err
 }
 
-// ImagesSize is what the images of an owner take, in bytes: those it imported, and, if the
-// provider can tell, those that its sandboxes and snapshots are based on.
+// ImagesSize is the size in bytes of the images that an owner imported and, if the provider reports
+// them, of those on which its sandboxes and snapshots are based.
 func ImagesSize(ctx context.Context, p sandbox.Provider, owner string) (int64, error) {
 	importer, ok := p.(sandbox.Importer)
 	if !ok || !p.Abilities().Image {
 		return 0, nil
 	}
 	if c, ok := p.(sandbox.ImageCounter); ok {
-		if size, err := c.ImageUse(ctx, owner, imageref.Prefix(owner)); !errors.Is(err, sandbox.ErrUnsupported) {
+		if size, err := c.ImageUse(ctx, owner, naming.ImagePrefix(owner)); !errors.Is(err, sandbox.ErrUnsupported) {
 			return size, err
 		}
 	}
@@ -159,7 +159,7 @@ func ImagesSize(ctx context.Context, p sandbox.Provider, owner string) (int64, e
 }
 
 func imageOut(i sandbox.ImageInfo) ImageOut {
-	name, _, _ := strings.Cut(imageref.Name(i.Ref), ":")
+	name, _, _ := strings.Cut(naming.ImageName(i.Ref), ":")
 	return ImageOut{name, i.Size, i.Created.UTC()}
 }
 
@@ -169,7 +169,7 @@ func (s *Service) ListImages(ctx context.Context, _ op.None) ([]ImageOut, error)
 	if err != nil {
 		return nil, err
 	}
-	list, err := p.Images(ctx, imageref.Prefix(caller.Owner(ctx)))
+	list, err := p.Images(ctx, naming.ImagePrefix(caller.Owner(ctx)))
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (s *Service) DeleteImage(ctx context.Context, in DeleteImageIn) (string, er
 		return "", err
 	}
 	op.CallOf(ctx).TargetName = fault.Clip(in.Image)
-	ref, err := imageref.Resolve(caller.Owner(ctx), imageref.Imported+strings.TrimPrefix(in.Image, imageref.Imported))
+	ref, err := naming.ResolveImage(caller.Owner(ctx), naming.Imported+strings.TrimPrefix(in.Image, naming.Imported))
 	if err != nil {
 		return "", err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -17,14 +17,14 @@ import (
 func (s *Service) SnapshotOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "snapshot_create", Tool: "snapshotSandbox", Route: "POST " + one + "/snapshot", Tag: "snapshot",
-			Doc: "Save the disk of a sandbox as it is at this moment, without disturbing the sandbox. Create and " +
-				"rollback accept the snapshot's name."}, s.Snapshot),
+			Doc: "Save the current disk of a sandbox without interrupting it. Create and " +
+				"rollback accept the name of the snapshot."}, s.Snapshot),
 		op.New(op.Spec{Name: "sandbox_rollback", Tool: "rollbackSandbox", Route: "POST " + one + "/rollback",
 			Tag: "snapshot", Verb: "rollback", Destructive: true,
 			Doc: "Restore the disk of a sandbox from a snapshot, in place. All its processes end, and its server restarts."}, s.Rollback),
 		op.New(op.Spec{Name: "sandbox_diff", Tool: "diffSandbox", Route: "GET " + one + "/diff", Tag: "snapshot", Verb: "diff", ReadOnly: true,
 			Columns: []string{"kind", "path", "size"},
-			Doc:     "List what a sandbox has changed on its disk since it started from its image, snapshot or original."}, s.Diff),
+			Doc:     "List the changes on the disk of a sandbox since its image, snapshot or original."}, s.Diff),
 		op.New(op.Spec{Name: "snapshot_list", Access: op.AccessRead, Tool: "listSnapshots",
 			Route: "GET /api/v1/snapshot", Tag: "snapshot", ReadOnly: true,
 			Columns: []string{"name", "sandbox", "size", "created", "parent"},
@@ -34,30 +34,30 @@ func (s *Service) SnapshotOps() []op.Op {
 			Doc: "Delete a snapshot. Sandboxes created from it are not affected."}, s.DeleteSnapshot),
 		op.New(op.Spec{Name: "sandbox_export", Content: op.ContentForeign, Route: "GET " + one + "/export",
 			Tag: "snapshot", Verb: "export", Produces: "application/x-tar",
-			Doc: "Export the disk of a sandbox as an OCI image in a tar archive: its image and what it has " +
-				"changed. Without an image there are only its changes, since the files below are the host's."}, s.Export),
+			Doc: "Export the disk of a sandbox as an OCI image in a tar archive: its image and its " +
+				"changes. A sandbox without an image is based on files of the host, which are not exported."}, s.Export),
 	}
 }
 
 // SnapshotIn describes a new snapshot.
 type SnapshotIn struct {
 	Name     string `path:"name" doc:"Name of the sandbox"`
-	Snapshot string `json:"snapshot" arg:"true" default:"" nullable:"true" doc:"Name of the snapshot; generated if missing"`
+	Snapshot string `json:"snapshot" arg:"true" default:"" nullable:"true" doc:"Name of the snapshot. Default: generated"`
 }
 
 // SnapshotOut is a snapshot.
 type SnapshotOut struct {
 	Name    string    `json:"name"`
 	User    string    `json:"user,omitempty"`
-	Sandbox string    `json:"sandbox" doc:"ID of the sandbox it was taken of, which may be gone"`
-	Parent  string    `json:"parent,omitempty" doc:"Snapshot that the sandbox had started from"`
+	Sandbox string    `json:"sandbox" doc:"ID of its sandbox, which may be deleted"`
+	Parent  string    `json:"parent,omitempty" doc:"Snapshot on which the sandbox was based"`
 	Image   string    `json:"image,omitempty"`
-	Size    int64     `json:"size" doc:"Bytes that the sandbox had written; shared data takes space only once"`
+	Size    int64     `json:"size" doc:"Bytes that the sandbox has written; shared data is stored once"`
 	Created time.Time `json:"created"`
 }
 
 func snapshotOut(s sandbox.Snapshot) SnapshotOut {
-	return SnapshotOut{s.Name, s.Owner, s.Sandbox, s.Parent, imageref.Name(s.Image), s.Size, s.Created.UTC()}
+	return SnapshotOut{s.Name, s.Owner, s.Sandbox, s.Parent, naming.ImageName(s.Image), s.Size, s.Created.UTC()}
 }
 
 // Snapshot saves a disk.
@@ -90,7 +90,7 @@ func (s *Service) Snapshot(ctx context.Context, in SnapshotIn) (SnapshotOut, err
 	return snapshotOut(taken), nil
 }
 
-// diskSize is what the snapshot of a sandbox's disk will take; 1 if that cannot be measured.
+// diskSize is the size of a snapshot of a sandbox's disk; 1 if it cannot be measured.
 func (s *Service) diskSize(ctx context.Context, id string) int64 {
 	if p, ok := s.Provider.(sandbox.Stater); ok && s.Provider.Abilities().Stats {
 		if stats, err := p.Stats(ctx, id); err == nil {
@@ -100,7 +100,7 @@ func (s *Service) diskSize(ctx context.Context, id string) int64 {
 	return 1
 }
 
-// Snapshots lists them.
+// Snapshots lists snapshots.
 func (s *Service) Snapshots(ctx context.Context, in caller.UserIn) ([]SnapshotOut, error) {
 	list, err := s.snapshots.selected(ctx, in.User)
 	if err != nil {

@@ -15,20 +15,20 @@ import (
 func (s *Service) VolumeOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "volume_create", Tool: "createVolume", Route: "POST /api/v1/volume", Tag: "volume",
-			Doc: "Create an empty volume: a folder that outlives sandboxes and that several can mount."}, s.CreateVolume),
+			Doc: "Create an empty volume: a folder that outlives sandboxes. Several sandboxes can mount it."}, s.CreateVolume),
 		op.New(op.Spec{Name: "volume_list", Access: op.AccessRead, Tool: "listVolumes", Route: "GET /api/v1/volume",
 			Tag: "volume", ReadOnly: true,
 			Columns: []string{"name", "size", "created", "sandboxes"},
 			Doc:     "List volumes with their sizes and the sandboxes that mount them."}, s.Volumes),
 		op.New(op.Spec{Name: "volume_delete", Tool: "deleteVolume", Route: "DELETE /api/v1/volume/{volume}",
 			Tag: "volume", Verb: "volume rm", Destructive: true,
-			Doc: "Delete a volume and everything in it. No sandbox may mount it any more."}, s.DeleteVolume),
+			Doc: "Delete a volume and everything in it. Fails while a sandbox mounts it."}, s.DeleteVolume),
 	}
 }
 
 // CreateVolumeIn describes a new volume.
 type CreateVolumeIn struct {
-	Name string `json:"name" arg:"true" doc:"Name: lower-case letters, digits and -, at most 50"`
+	Name string `json:"name" arg:"true" doc:"Name (a-z, 0-9 and -, at most 50)"`
 }
 
 // VolumeOut is a volume.
@@ -55,7 +55,7 @@ func (s *Service) CreateVolume(ctx context.Context, in CreateVolumeIn) (VolumeOu
 	if err := sandbox.CheckName(in.Name); err != nil {
 		return VolumeOut{}, op.Errorf(op.Invalid, "volume: %w", err)
 	}
-	// It is empty, and grows; who has no room at all gets none.
+	// A new volume is empty, but an owner without free quota cannot create one.
 	room := s.Quota.OpenRoom(ctx, caller.Owner(ctx))
 	defer room.Release()
 	if err := room.Take(1); err != nil {
@@ -68,7 +68,7 @@ func (s *Service) CreateVolume(ctx context.Context, in CreateVolumeIn) (VolumeOu
 	return volumeOut(v), nil
 }
 
-// Volumes lists them, and updates what their sizes count as.
+// Volumes lists volumes and updates their sizes in the quota.
 func (s *Service) Volumes(ctx context.Context, in caller.UserIn) ([]VolumeOut, error) {
 	list, err := s.volumes.selected(ctx, in.User)
 	if err != nil {

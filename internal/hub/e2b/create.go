@@ -13,19 +13,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // CreateIn is a new sandbox as an E2B client describes it.
 type CreateIn struct {
-	TemplateID string            `json:"templateID" doc:"Environment or snapshot; base, code-interpreter-v1 and desktop are the default environment"`
-	Timeout    *int              `json:"timeout" minimum:"0" doc:"Seconds until its time is up"`
+	TemplateID string            `json:"templateID" doc:"Environment or snapshot. base, code-interpreter-v1, desktop: the default"`
+	Timeout    *int              `json:"timeout" minimum:"0" doc:"Seconds until the timeout"`
 	Metadata   map[string]string `json:"metadata" nullable:"true" doc:"Key-value pairs to filter lists by"`
 	Env        map[string]string `json:"envVars" nullable:"true" doc:"Environment variables"`
-	AutoPause  bool              `json:"autoPause" default:"false" nullable:"true" doc:"Pause it when its time is up, instead of deleting it"`
-	PauseDisk  *bool             `json:"autoPauseMemory" doc:"Whether to keep its memory in that case; false: stop it"`
+	AutoPause  bool              `json:"autoPause" default:"false" nullable:"true" doc:"Pause it at the timeout instead of deleting it"`
+	PauseDisk  *bool             `json:"autoPauseMemory" doc:"Whether autoPause keeps its memory; false: stop it"`
 	AutoResume *AutoResume       `json:"autoResume" doc:"Whether requests wake it"`
 	Internet   *bool             `json:"allow_internet_access" doc:"false: no egress"`
 	Network    *Network          `json:"network" doc:"Egress policy, and whether its ports are public"`
@@ -45,7 +45,7 @@ type Mount struct {
 	Path string `json:"path" doc:"Absolute path where it is mounted"`
 }
 
-// Times that clients do not send.
+// Default timeouts.
 const (
 	standardTime = 300 * time.Second
 	oldTime      = 15 * time.Second
@@ -91,15 +91,15 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 				spec.Lifetime.EndPolicy = sandbox.IdleStop
 			}
 		}
-		note.Set(spec, note.Template, in.TemplateID)
+		naming.Annotate(spec, naming.AnnotationTemplate, in.TemplateID)
 		if len(in.Metadata) > 0 {
-			note.Set(spec, note.Metadata, string(metadata))
+			naming.Annotate(spec, naming.AnnotationMetadata, string(metadata))
 		}
 		if in.AutoResume != nil && in.AutoResume.Enabled {
-			note.Set(spec, note.Resume, "true")
+			naming.Annotate(spec, naming.AnnotationAutoResume, "true")
 		}
 		if in.Network != nil && in.Network.Public != nil && !*in.Network.Public {
-			note.Set(spec, note.Closed, "true")
+			naming.Annotate(spec, naming.AnnotationClosed, "true")
 		}
 	})
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 	return s.created(ctx, sb), nil
 }
 
-// translate turns a request into one of our own.
+// translate converts a request into one of our own API.
 func (s *Service) translate(ctx context.Context, in CreateIn) (lifecycle.CreateIn, error) {
 	out := lifecycle.CreateIn{Env: maps.Clone(in.Env)}
 	if out.Env == nil {
@@ -127,10 +127,10 @@ func (s *Service) translate(ctx context.Context, in CreateIn) (lifecycle.CreateI
 	return out, err
 }
 
-// standardTemplates are E2B's own, which the default environment stands for.
+// standardTemplates are E2B's own templates. The default environment replaces them.
 var standardTemplates = []string{"base", "code-interpreter-v1", "code-interpreter", "desktop"}
 
-// template finds the environment or snapshot that a client means by [namespace/]name[:tag].
+// template finds the environment or snapshot for a template [namespace/]name[:tag].
 func (s *Service) template(ctx context.Context, id string) (name, snapshot string, err error) {
 	name = id
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {

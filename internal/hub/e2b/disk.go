@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 )
 
@@ -18,11 +18,11 @@ import (
 func (s *Service) diskOps() []op.Op {
 	return []op.Op{
 		op.New(spec("snapshot", "POST "+one+"/snapshots",
-			"Save the disk of a sandbox for an E2B client. Its processes are not part of it.", status(201)), s.Snapshot),
+			"Save the disk of a sandbox for an E2B client. Processes are not saved.", status(201)), s.Snapshot),
 		op.New(spec("snapshots", "GET /snapshots", "List snapshots for an E2B client.", reads), s.Snapshots),
 		op.New(spec("fork", "POST "+one+"/fork",
-			"Copy a sandbox for an E2B client, with the disk that it has at this moment. Programs start afresh in "+
-				"the copies.", status(201)), s.Fork),
+			"Copy a sandbox with its current disk for an E2B client. Processes are not "+
+				"copied.", status(201)), s.Fork),
 		op.New(spec("templates", "GET /templates", "List the environments for an E2B client.", reads, also("GET /v2/templates")), s.Templates),
 		op.New(spec("alias", "GET /templates/aliases/{alias}", "Find a template by its name for an E2B client.", reads), s.Alias),
 		op.New(spec("delete_template", "DELETE /templates/{id}",
@@ -45,8 +45,8 @@ func snapshotOf(x disk.SnapshotOut) Snapshot {
 // SnapshotIn names a sandbox to save.
 type SnapshotIn struct {
 	ID     string `path:"id" doc:"ID of the sandbox"`
-	Name   string `json:"name" default:"" nullable:"true" doc:"Name of the snapshot; generated if missing"`
-	Memory *bool  `json:"memory" doc:"Ignored: the memory is never part of a snapshot"`
+	Name   string `json:"name" default:"" nullable:"true" doc:"Name of the snapshot. Default: generated"`
+	Memory *bool  `json:"memory" doc:"Ignored: snapshots never include memory"`
 }
 
 // Snapshot saves the disk of a sandbox.
@@ -58,8 +58,8 @@ func (s *Service) Snapshot(ctx context.Context, in SnapshotIn) (Snapshot, error)
 
 // SnapshotsIn selects snapshots.
 type SnapshotsIn struct {
-	Sandbox string `query:"sandboxID" default:"" doc:"Only those of this sandbox"`
-	Name    string `query:"name" default:"" doc:"Only those of this name"`
+	Sandbox string `query:"sandboxID" default:"" doc:"Only snapshots of this sandbox"`
+	Name    string `query:"name" default:"" doc:"Only snapshots with this name"`
 	Limit   int    `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"Page size"`
 	Next    string `query:"nextToken" default:"" doc:"Cursor: X-Next-Token of the previous page"`
 }
@@ -71,7 +71,7 @@ func (s *Service) Snapshots(ctx context.Context, in SnapshotsIn) ([]Snapshot, er
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(x disk.SnapshotOut) bool {
-		return in.Sandbox != "" && address.ClientID(x.Sandbox) != address.ClientID(in.Sandbox) || in.Name != "" && x.Name != in.Name
+		return in.Sandbox != "" && naming.E2BID(x.Sandbox) != naming.E2BID(in.Sandbox) || in.Name != "" && x.Name != in.Name
 	})
 	if in.Next != "" {
 		i := slices.IndexFunc(list, func(x disk.SnapshotOut) bool { return x.Name == in.Next })
@@ -91,10 +91,10 @@ func (s *Service) Snapshots(ctx context.Context, in SnapshotsIn) ([]Snapshot, er
 	return out, nil
 }
 
-// ForkIn asks for copies.
+// ForkIn describes the copies.
 type ForkIn struct {
 	ID      string `path:"id" doc:"ID of the sandbox"`
-	Timeout *int   `json:"timeout" minimum:"0" doc:"Seconds until the time of the copies is up; default 15"`
+	Timeout *int   `json:"timeout" minimum:"0" doc:"Seconds until the timeout of the copies; default 15"`
 	Count   int    `json:"count" default:"1" minimum:"1" maximum:"20" nullable:"true" doc:"Number of copies"`
 }
 
@@ -174,7 +174,7 @@ func (s *Service) Templates(_ context.Context, _ TemplatesIn) ([]Template, error
 	return out, nil
 }
 
-// AliasIn names a template.
+// AliasIn selects a template by name.
 type AliasIn struct {
 	Alias string `path:"alias" doc:"Name of an environment or snapshot"`
 }
@@ -191,7 +191,7 @@ func (s *Service) Alias(ctx context.Context, in AliasIn) (AliasOut, error) {
 	return AliasOut{in.Alias, snapshot == ""}, err
 }
 
-// TemplateIn names a template.
+// TemplateIn selects a template.
 type TemplateIn struct {
 	ID string `path:"id" doc:"ID of a snapshot"`
 }

@@ -1,9 +1,8 @@
-// Package e2b is the control API that E2B's clients expect: sandboxes, snapshots and templates
-// in their terms.
+// Package e2b implements the control API of E2B clients: sandboxes, snapshots and templates in their
+// terms.
 //
-// It owns that translation and no state. Everything is done by the parts of the hub that do it
-// for our own API, so the same owners, limits and records apply. What a hub does not have
-// (builds, teams) is refused in a sentence.
+// It only translates and keeps no state. The same packages as for our own API do the work, so the same
+// owners, limits and audit log apply. Unsupported features (builds, teams) return an explanation.
 package e2b
 
 import (
@@ -18,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -28,7 +26,7 @@ import (
 const (
 	// daemonVersion is the version of E2B's daemon whose features aio has.
 	daemonVersion = "0.6.13"
-	// clientID is what E2B answers in every reply.
+	// clientID is a constant that E2B returns in every reply.
 	clientID = "6532622b"
 )
 
@@ -47,11 +45,11 @@ type Config struct {
 	Disks        *disk.Service
 	Environments *environment.Catalog
 	Tokens       *token.Signer
-	Domains      address.Domains
+	Domains      naming.Domains
 	MaxTimeout   time.Duration
 }
 
-// Service offers the operations.
+// Service implements the operations.
 type Service struct{ Config }
 
 // New returns the service.
@@ -90,20 +88,20 @@ func (s *Service) lifeOps() []op.Op {
 	return []op.Op{
 		op.New(spec("create_v2", "POST /v2/sandboxes", "Create a sandbox for an E2B client.", status(201)), s.Create),
 		op.New(spec("create", "POST /sandboxes",
-			"Create a sandbox for an older E2B client. Without a timeout it lives for 15 seconds.", status(201)), s.CreateOld),
+			"Create a sandbox for an older E2B client. Default timeout: 15 seconds.", status(201)), s.CreateOld),
 		op.New(spec("list_v2", "GET /v2/sandboxes",
-			"List sandboxes for an E2B client. The header X-Next-Token has the nextToken of the following page.", reads), s.List),
+			"List sandboxes for an E2B client. The header X-Next-Token has the nextToken of the next page.", reads), s.List),
 		op.New(spec("list", "GET /sandboxes", "List running sandboxes for an older E2B client.", reads), s.ListOld),
-		op.New(spec("get", "GET "+one, "Show a sandbox to an E2B client.", reads), s.Get),
+		op.New(spec("get", "GET "+one, "Show a sandbox for an E2B client.", reads), s.Get),
 		op.New(spec("kill", "DELETE "+one, "Delete a sandbox for an E2B client.", status(204), destroys), s.Kill),
 		op.New(spec("connect_v2", "POST /v2"+one+"/connect",
-			"Wake a sandbox and extend its life, for an E2B client. The life is never shortened.", also("POST "+one+"/connect")), s.Connect),
+			"Wake a sandbox and extend its timeout for an E2B client. Never shortens the timeout.", also("POST "+one+"/connect")), s.Connect),
 		op.New(spec("resume", "POST "+one+"/resume", "Wake a paused sandbox for an older E2B client.", status(201)), s.Resume),
 		op.New(spec("pause", "POST "+one+"/pause", "Pause a sandbox for an E2B client; with memory false, stop it.", status(204)), s.Pause),
 		op.New(spec("timeout", "POST "+one+"/timeout",
-			"Set when the life of a sandbox ends, in seconds from now, for an E2B client.", status(204)), s.SetTimeout),
+			"Set the timeout of a sandbox, in seconds from now, for an E2B client.", status(204)), s.SetTimeout),
 		op.New(spec("refresh", "POST "+one+"/refreshes",
-			"Extend the life of a sandbox for an older E2B client. It is never shortened.", status(204)), s.Refresh),
+			"Extend the timeout of a sandbox for an older E2B client. Never shortens it.", status(204)), s.Refresh),
 	}
 }
 
@@ -114,14 +112,14 @@ type Created struct {
 	ClientID     string `json:"clientID"`
 	EnvdVersion  string `json:"envdVersion"`
 	Alias        string `json:"alias,omitempty"`
-	AccessToken  string `json:"envdAccessToken,omitempty" doc:"Token that opens its files and processes"`
-	TrafficToken string `json:"trafficAccessToken,omitempty" doc:"Token that opens its ports"`
-	Domain       string `json:"domain,omitempty" doc:"Domain below which its ports have host names"`
+	AccessToken  string `json:"envdAccessToken,omitempty" doc:"Token for its files and processes"`
+	TrafficToken string `json:"trafficAccessToken,omitempty" doc:"Token for its ports"`
+	Domain       string `json:"domain,omitempty" doc:"Domain of the host names of its ports"`
 }
 
 func (s *Service) created(ctx context.Context, sb sandbox.Sandbox) Created {
 	name := templateOf(sb.Spec)
-	c := Created{TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID,
+	c := Created{TemplateID: name, Alias: name, SandboxID: naming.E2BID(sb.ID), ClientID: clientID,
 		EnvdVersion: daemonVersion, Domain: s.domain(ctx)}
 	if !op.CallOf(ctx).Reader {
 		to := bearer(ctx)
@@ -130,7 +128,7 @@ func (s *Service) created(ctx context.Context, sb sandbox.Sandbox) Created {
 	return c
 }
 
-// bearer is the key of a caller, whose tokens end with it.
+// bearer is the key of a caller. The caller's tokens expire with it.
 func bearer(ctx context.Context) token.Bearer {
 	call := op.CallOf(ctx)
 	if call.KeyID == "" {
@@ -141,27 +139,27 @@ func bearer(ctx context.Context) token.Bearer {
 
 // templateOf is the template that a client named, or the environment.
 func templateOf(spec sandbox.Spec) string {
-	if name := spec.Annotations[note.Template]; name != "" {
+	if name := spec.Annotations[naming.AnnotationTemplate]; name != "" {
 		return name
 	}
 	return spec.Environment
 }
 
-// domain is where the caller finds the ports of sandboxes.
+// domain is the domain of the ports of sandboxes, as the caller reaches it.
 func (s *Service) domain(ctx context.Context) string {
 	base := op.CallOf(ctx).Base
 	if base == nil {
 		return ""
 	}
-	u, ok := s.Domains.Origin(*base, address.Site{Name: "x"})
+	u, ok := s.Domains.Origin(*base, naming.Site{Name: "x"})
 	if !ok {
-		// A bare address: every machine finds names below localhost.
+		// The caller uses an IP address; every machine resolves names under localhost.
 		local := *base
 		local.Host = "localhost"
 		if port := base.Port(); port != "" {
 			local.Host += ":" + port
 		}
-		if u, ok = s.Domains.Origin(local, address.Site{Name: "x"}); !ok {
+		if u, ok = s.Domains.Origin(local, naming.Site{Name: "x"}); !ok {
 			return ""
 		}
 	}
@@ -184,13 +182,13 @@ type Listed struct {
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }
 
-// never is how far away the end of a sandbox is shown that has none.
+// never is the timeout that is shown for sandboxes without one.
 const never = 10 * 365 * 24 * time.Hour
 
 func (s *Service) listed(sb sandbox.Sandbox) Listed {
 	name := templateOf(sb.Spec)
 	l := Listed{
-		TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion,
+		TemplateID: name, Alias: name, SandboxID: naming.E2BID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion,
 		StartedAt: sb.Created.UTC(), EndAt: sb.Created.Add(never).UTC(), State: stateOf(sb), Metadata: metadataOf(sb.Spec),
 		CPUs:     max(1, int(math.Ceil(float64(sb.Spec.Resources.CPULimit)/1000))),
 		MemoryMB: sb.Spec.Resources.MemoryLimit >> 20, DiskMB: sb.Spec.Resources.Disk >> 20,
@@ -201,7 +199,7 @@ func (s *Service) listed(sb sandbox.Sandbox) Listed {
 	return l
 }
 
-// stateOf is one of the two states that clients know. A stopped sandbox is woken like a paused
+// stateOf is one of the two states that clients know. Clients wake a stopped sandbox like a paused
 // one.
 func stateOf(sb sandbox.Sandbox) string {
 	if sb.State == sandbox.Running {
@@ -212,7 +210,7 @@ func stateOf(sb sandbox.Sandbox) string {
 
 func metadataOf(spec sandbox.Spec) map[string]string {
 	var all map[string]string
-	if text := spec.Annotations[note.Metadata]; text != "" && json.Unmarshal([]byte(text), &all) != nil {
+	if text := spec.Annotations[naming.AnnotationMetadata]; text != "" && json.Unmarshal([]byte(text), &all) != nil {
 		return nil
 	}
 	return all
@@ -223,7 +221,7 @@ type IDIn struct {
 	ID string `path:"id" doc:"ID of the sandbox"`
 }
 
-// Detail is a sandbox in full.
+// Detail is a sandbox with all fields.
 type Detail struct {
 	Listed
 	AccessToken string    `json:"envdAccessToken,omitempty"`
@@ -233,7 +231,7 @@ type Detail struct {
 	Lifecycle   Lifecycle `json:"lifecycle"`
 }
 
-// Lifecycle is what happens at the end of a sandbox's time.
+// Lifecycle is the action at the timeout of a sandbox.
 type Lifecycle struct {
 	AutoResume bool   `json:"autoResume" doc:"Whether requests wake it"`
 	OnTimeout  string `json:"onTimeout" enum:"kill,pause"`
@@ -247,7 +245,7 @@ func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
 	}
 	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: sb.Spec.Network.Mode == sandbox.NetworkOpen,
 		Network: networkOf(sb.Spec)}
-	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[note.Resume] != "", OnTimeout: "kill"}
+	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[naming.AnnotationAutoResume] != "", OnTimeout: "kill"}
 	if sb.Spec.Lifetime.EndPolicy == sandbox.IdlePause || sb.Spec.Lifetime.EndPolicy == sandbox.IdleStop {
 		d.Lifecycle.OnTimeout = "pause"
 	}

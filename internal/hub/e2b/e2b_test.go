@@ -9,7 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -129,7 +129,7 @@ func TestNetworkOf(t *testing.T) {
 		}
 	}
 	var closed sandbox.Spec
-	note.Set(&closed, note.Closed, "true")
+	naming.Annotate(&closed, naming.AnnotationClosed, "true")
 	if n := networkOf(closed); n == nil || n.Public == nil || *n.Public {
 		t.Errorf("closed ports: got %+v, want allowPublicTraffic false", n)
 	}
@@ -149,13 +149,13 @@ func TestListed(t *testing.T) {
 	}
 	sb.State = sandbox.Running
 	sb.Spec.Resources.CPULimit = 0
-	note.Set(&sb.Spec, note.Template, "base")
-	note.Set(&sb.Spec, note.Metadata, `{"a":"b"}`)
+	naming.Annotate(&sb.Spec, naming.AnnotationTemplate, "base")
+	naming.Annotate(&sb.Spec, naming.AnnotationMetadata, `{"a":"b"}`)
 	if got = s.listed(sb); got.TemplateID != "base" || got.State != "running" || got.CPUs != 1 ||
 		!maps.Equal(got.Metadata, map[string]string{"a": "b"}) {
 		t.Errorf("got %+v, want the client's template and metadata", got)
 	}
-	note.Set(&sb.Spec, note.Metadata, `{{`)
+	naming.Annotate(&sb.Spec, naming.AnnotationMetadata, `{{`)
 	if got = s.listed(sb); got.Metadata != nil {
 		t.Errorf("broken metadata: got %v, want none", got.Metadata)
 	}

@@ -10,24 +10,24 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// noBuilds is why templates cannot be built.
-const noBuilds = "this hub builds no templates; its operator adds environments, and POST /sandboxes/{id}/snapshots " +
-	"saves a sandbox to create others from"
+// noBuilds explains why templates cannot be built.
+const noBuilds = "this hub does not build templates; its operator adds environments, and POST /sandboxes/{id}/snapshots " +
+	"saves a sandbox as a template for others"
 
-// inspectOps lists the operations that look into sandboxes, and those that a hub does not have.
+// inspectOps lists the operations that inspect sandboxes, and the unsupported operations.
 func (s *Service) inspectOps() []op.Op {
 	list := []op.Op{
 		op.New(spec("metrics", "GET "+one+"/metrics",
-			"Measure a sandbox for an E2B client. There is one sample, of this moment.", reads), s.Metrics),
-		op.New(spec("logs", "GET "+one+"/logs", "Read the end of the output of a sandbox's server for an E2B client.",
+			"Measure a sandbox for an E2B client. Returns one current sample.", reads), s.Metrics),
+		op.New(spec("logs", "GET "+one+"/logs", "Read the last output of a sandbox's server for an E2B client.",
 			reads, also("GET /v2"+one+"/logs")), s.Logs),
 		op.New(spec("network", "PUT "+one+"/network",
-			"Change the egress policy of a sandbox for an E2B client. What is missing is cleared.", status(204)), s.SetNetwork),
+			"Replace the egress policy of a sandbox for an E2B client. Missing fields are cleared.", status(204)), s.SetNetwork),
 	}
 	for _, what := range []struct{ name, route, text string }{
 		{"build", "POST /v3/templates", noBuilds},
@@ -40,7 +40,7 @@ func (s *Service) inspectOps() []op.Op {
 		{"secrets", "GET /secrets", "E2B's secrets are not supported; use GET /api/v1/secret of this hub"},
 		{"create_secret", "POST /secrets", "E2B's secrets are not supported; use PUT /api/v1/secret of this hub"},
 	} {
-		list = append(list, op.New(spec(what.name, what.route, "Refuses what this hub does not have: "+what.text+".",
+		list = append(list, op.New(spec(what.name, what.route, "Not supported: "+what.text+".",
 			missing), func(context.Context, op.None) (op.None, error) {
 			return op.None{}, op.Errorf(op.Unsupported, "%s", what.text)
 		}))
@@ -50,7 +50,7 @@ func (s *Service) inspectOps() []op.Op {
 
 func missing(s *op.Spec) { s.Status, s.ReadOnly = http.StatusNotImplemented, true }
 
-// MetricsIn names a sandbox and a time.
+// MetricsIn selects a sandbox and a time.
 type MetricsIn struct {
 	ID    string `path:"id" doc:"ID of the sandbox"`
 	Start int64  `query:"start" default:"0" doc:"Ignored, as there is one sample only"`
@@ -89,7 +89,7 @@ func (s *Service) Metrics(ctx context.Context, in MetricsIn) ([]Metric, error) {
 	select {
 	case <-time.After(measureFor):
 	case <-ctx.Done():
-		return nil, op.Errorf(op.Canceled, "measure a sandbox: canceled")
+		return nil, op.Errorf(op.Canceled, "measure sandbox: canceled")
 	}
 	next, err := s.Sandboxes.Stats(ctx, lifecycle.NameIn{Name: in.ID})
 	if err != nil {
@@ -105,19 +105,19 @@ func (s *Service) Metrics(ctx context.Context, in MetricsIn) ([]Metric, error) {
 	return []Metric{m}, nil
 }
 
-// LogsIn asks for a log.
+// LogsIn selects lines of a log.
 type LogsIn struct {
 	ID    string `path:"id" doc:"ID of the sandbox"`
 	Start int64  `query:"start" default:"0" doc:"Only lines after this time, in Unix milliseconds"`
 	Limit int    `query:"limit" default:"1000" minimum:"0" maximum:"1000" doc:"Maximum number of lines"`
 
 	Cursor    int64  `query:"cursor" default:"0" doc:"The same as start"`
-	Direction string `query:"direction" default:"forward" doc:"Ignored: lines come in order"`
+	Direction string `query:"direction" default:"forward" doc:"Ignored: lines are in order"`
 	Level     string `query:"level" default:"" doc:"Ignored"`
 	Search    string `query:"search" default:"" doc:"Only lines that contain this text"`
 }
 
-// LogsOut is a log, in both forms that clients read.
+// LogsOut is a log, in both formats that clients support.
 type LogsOut struct {
 	Logs    []LogLine  `json:"logs"`
 	Entries []LogEntry `json:"logEntries"`
@@ -137,7 +137,7 @@ type LogEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// Logs reads the end of a log.
+// Logs returns the last lines of a log.
 func (s *Service) Logs(ctx context.Context, in LogsIn) (LogsOut, error) {
 	out := LogsOut{Logs: []LogLine{}, Entries: []LogEntry{}}
 	sb, err := s.Fleet.Find(ctx, in.ID)
@@ -201,9 +201,9 @@ func (s *Service) SetNetwork(ctx context.Context, in NetworkIn) (op.None, error)
 		return op.None{}, err
 	}
 	_, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
-		delete(spec.Annotations, note.Closed)
+		delete(spec.Annotations, naming.AnnotationClosed)
 		if !*in.Public {
-			note.Set(spec, note.Closed, "true")
+			naming.Annotate(spec, naming.AnnotationClosed, "true")
 		}
 		return nil
 	})

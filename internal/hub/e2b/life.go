@@ -11,14 +11,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// ConnectIn wakes a sandbox.
+// ConnectIn selects a sandbox to wake.
 type ConnectIn struct {
 	ID      string `path:"id" doc:"ID of the sandbox"`
-	Timeout *int   `json:"timeout" minimum:"0" doc:"Seconds from now until its time is up, unless it runs and has more time left; default 300"`
-	Memory  *bool  `json:"memory" doc:"false: start it afresh on its disk"`
+	Timeout *int   `json:"timeout" minimum:"0" doc:"Seconds until the timeout, unless a running sandbox has more left; default 300"`
+	Memory  *bool  `json:"memory" doc:"false: restart it with only its disk"`
 }
 
-// Connect wakes a sandbox and extends its life.
+// Connect wakes a sandbox and extends its timeout.
 func (s *Service) Connect(ctx context.Context, in ConnectIn) (Created, error) {
 	sb, err := s.Fleet.Find(ctx, in.ID)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Service) Connect(ctx context.Context, in ConnectIn) (Created, error) {
 			return Created{}, err
 		}
 	}
-	// A sandbox that slept has no time left that could be shortened.
+	// The timeout of a sandbox that slept can be shortened.
 	if sb, err = s.extend(ctx, in.ID, life, asleep); err != nil {
 		return Created{}, err
 	}
@@ -59,7 +59,7 @@ func (s *Service) wake(ctx context.Context, id string) error {
 	return err
 }
 
-// extend sets when the time of a sandbox is up. Without shorten, it is never earlier than before.
+// extend sets the timeout of a sandbox. Without shorten, the timeout is never earlier than before.
 func (s *Service) extend(ctx context.Context, id string, life time.Duration, shorten bool) (sandbox.Sandbox, error) {
 	if life > s.MaxTimeout {
 		return sandbox.Sandbox{}, op.Errorf(op.Invalid, "timeout %d: use at most %d seconds", int(life.Seconds()), int(s.MaxTimeout.Seconds()))
@@ -86,14 +86,14 @@ func (s *Service) extend(ctx context.Context, id string, life time.Duration, sho
 	return sb, nil
 }
 
-// ResumeIn wakes a sandbox for an older client.
+// ResumeIn selects a sandbox to wake for an older client.
 type ResumeIn struct {
 	ID        string `path:"id" doc:"ID of the sandbox"`
-	Timeout   *int   `json:"timeout" minimum:"0" doc:"Seconds from now until its time is up; default 15"`
-	AutoPause *bool  `json:"autoPause" doc:"Pause it when its time is up, instead of deleting it"`
+	Timeout   *int   `json:"timeout" minimum:"0" doc:"Seconds from now until the timeout; default 15"`
+	AutoPause *bool  `json:"autoPause" doc:"Pause it at the timeout instead of deleting it"`
 }
 
-// Resume wakes a sandbox that sleeps.
+// Resume wakes a sleeping sandbox.
 func (s *Service) Resume(ctx context.Context, in ResumeIn) (Created, error) {
 	sb, err := s.Fleet.Find(ctx, in.ID)
 	if err != nil {
@@ -121,14 +121,14 @@ func (s *Service) Resume(ctx context.Context, in ResumeIn) (Created, error) {
 	return s.Connect(ctx, ConnectIn{ID: in.ID, Timeout: &life})
 }
 
-// PauseIn puts a sandbox to sleep.
+// PauseIn selects a sandbox to pause.
 type PauseIn struct {
 	ID      string `path:"id" doc:"ID of the sandbox"`
 	Memory  bool   `json:"memory" default:"true" nullable:"true" doc:"Keep its memory; false: stop it"`
-	Healthy *bool  `json:"requireHealthyGuest" doc:"Ignored: a sandbox whose server does not answer is paused all the same"`
+	Healthy *bool  `json:"requireHealthyGuest" doc:"Ignored: a sandbox is paused even if its server does not respond"`
 }
 
-// Pause puts a sandbox to sleep. Its time does not go on meanwhile.
+// Pause pauses a sandbox. Its timeout does not run while it is paused.
 func (s *Service) Pause(ctx context.Context, in PauseIn) (op.None, error) {
 	sb, err := s.Fleet.Find(ctx, in.ID)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Service) Pause(ctx context.Context, in PauseIn) (op.None, error) {
 		do = s.Provider.Pause
 	}
 	if sb.Spec.Lifetime.Period == 0 {
-		// One of our own API's: it would be deleted in its sleep.
+		// Our own API created it: the timeout would delete it while it is paused.
 		_, err := s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
 			spec.Lifetime.Period = max(spec.Lifetime.Timeout, standardTime)
 			return nil
@@ -155,25 +155,25 @@ func (s *Service) Pause(ctx context.Context, in PauseIn) (op.None, error) {
 	return op.None{}, err
 }
 
-// TimeoutIn is a new end.
+// TimeoutIn is a new timeout.
 type TimeoutIn struct {
 	ID      string `path:"id" doc:"ID of the sandbox"`
-	Timeout int    `json:"timeout" minimum:"0" doc:"Seconds from now; 0 ends it at once"`
+	Timeout int    `json:"timeout" minimum:"0" doc:"Seconds from now; 0: immediately"`
 }
 
-// SetTimeout sets the end of a sandbox's time.
+// SetTimeout sets the timeout of a sandbox.
 func (s *Service) SetTimeout(ctx context.Context, in TimeoutIn) (op.None, error) {
 	_, err := s.extend(ctx, in.ID, time.Duration(in.Timeout)*time.Second, true)
 	return op.None{}, err
 }
 
-// RefreshIn extends a life.
+// RefreshIn extends a timeout.
 type RefreshIn struct {
 	ID       string `path:"id" doc:"ID of the sandbox"`
 	Duration int    `json:"duration" default:"60" minimum:"0" maximum:"3600" nullable:"true" doc:"Seconds from now"`
 }
 
-// Refresh extends the life of a sandbox.
+// Refresh extends the timeout of a sandbox.
 func (s *Service) Refresh(ctx context.Context, in RefreshIn) (op.None, error) {
 	_, err := s.extend(ctx, in.ID, time.Duration(in.Duration)*time.Second, false)
 	return op.None{}, err

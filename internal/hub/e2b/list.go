@@ -17,18 +17,18 @@ import (
 
 // ListIn selects sandboxes.
 type ListIn struct {
-	Metadata string   `query:"metadata" default:"" doc:"Pairs that they must have, as a query"`
+	Metadata string   `query:"metadata" default:"" doc:"Required key-value pairs, in query format"`
 	State    []string `query:"state,omitempty" doc:"running, paused or both, separated by a comma; default both"`
-	Order    string   `query:"order" default:"desc" enum:"asc,desc" doc:"By start"`
-	After    string   `query:"startedAfter" default:"" doc:"Only those that started after this time"`
-	Template string   `query:"template" default:"" doc:"Only those of this template"`
+	Order    string   `query:"order" default:"desc" enum:"asc,desc" doc:"Order by start time"`
+	After    string   `query:"startedAfter" default:"" doc:"Only sandboxes that started after this time"`
+	Template string   `query:"template" default:"" doc:"Only sandboxes of this template"`
 	Limit    int      `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"Page size"`
 	Next     string   `query:"nextToken" default:"" doc:"Cursor: X-Next-Token of the previous page"`
 }
 
 // ListOldIn selects sandboxes for an older client.
 type ListOldIn struct {
-	Metadata string `query:"metadata" default:"" doc:"Pairs that they must have, as a query"`
+	Metadata string `query:"metadata" default:"" doc:"Required key-value pairs, in query format"`
 }
 
 // ListOld lists running sandboxes.
@@ -117,7 +117,7 @@ func (s *Service) selectFor(ctx context.Context, in ListIn) ([]sandbox.Sandbox, 
 	}), nil
 }
 
-// parseMetadata reads pairs that clients have escaped twice: once each, then all together.
+// parseMetadata parses pairs that clients escape twice: each pair, then all together.
 func parseMetadata(text string) (map[string]string, error) {
 	invalid := func(err error) error {
 		return op.Errorf(op.Invalid, "metadata %.60q: use key=value pairs, joined by & and escaped: %v", text, err)
@@ -139,7 +139,7 @@ func parseMetadata(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// place is where a page ends. It stays valid when sandboxes come and go.
+// place is the end of a page. It stays valid when sandboxes are created and deleted.
 type place struct {
 	created int64
 	id      string

@@ -5,15 +5,15 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Network is the network of a sandbox as an E2B client describes it.
+// Network is the network of a sandbox in the format of E2B.
 type Network struct {
-	Allow  []string `json:"allowOut" nullable:"true" doc:"Destinations that are allowed"`
-	Deny   []string `json:"denyOut" nullable:"true" doc:"Only 0.0.0.0/0, everything, is supported"`
-	Public *bool    `json:"allowPublicTraffic" doc:"false: its ports need the traffic token, even where the hub opens ports to everybody"`
+	Allow  []string `json:"allowOut" nullable:"true" doc:"Allowed destinations"`
+	Deny   []string `json:"denyOut" nullable:"true" doc:"Only 0.0.0.0/0 (all) is supported"`
+	Public *bool    `json:"allowPublicTraffic" doc:"false: its ports require the traffic token, even if the hub has public ports"`
 
 	Rules any    `json:"rules,omitempty" doc:"Not supported"`
 	Mask  string `json:"maskRequestHost,omitempty" default:"" nullable:"true" doc:"Not supported"`
@@ -21,11 +21,11 @@ type Network struct {
 	DNS   any    `json:"dnsServers,omitempty" doc:"Not supported"`
 }
 
-// everything is the destinations that stand for all.
+// everything lists the destinations that mean all.
 var everything = []string{"0.0.0.0/0", "::/0"}
 
-// policy translates it into one of ours; nil means the default. It refuses what it cannot
-// apply as it is meant.
+// policy converts it into our own policy; nil means the default. It rejects rules that our policy
+// cannot express.
 func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 	closed := internet != nil && !*internet
 	if n == nil {
@@ -55,7 +55,7 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 	case closed:
 		return &environment.Policy{Mode: string(sandbox.NetworkNone)}, nil
 	}
-	return nil, nil // what is allowed is a part of what is open anyway
+	return nil, nil // an open network already includes the allowed destinations
 }
 
 func isGiven(v any) bool {
@@ -70,7 +70,7 @@ func isGiven(v any) bool {
 	return true
 }
 
-// networkOf shows the network of a sandbox; nil if nothing is special about it.
+// networkOf returns the network of a sandbox; nil: the default.
 func networkOf(spec sandbox.Spec) *Network {
 	n := &Network{}
 	switch spec.Network.Mode {
@@ -79,7 +79,7 @@ func networkOf(spec sandbox.Spec) *Network {
 	case sandbox.NetworkAllow:
 		n.Deny, n.Allow = everything[:1], spec.Network.Allow
 	}
-	if spec.Annotations[note.Closed] != "" {
+	if spec.Annotations[naming.AnnotationClosed] != "" {
 		n.Public = new(false)
 	}
 	if n.Deny == nil && n.Public == nil {

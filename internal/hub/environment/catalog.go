@@ -16,22 +16,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// maxFile bounds the environments file.
+// maxFile is the maximum size of the environments file.
 const maxFile = 1 << 20
 
 // builtin are the environments that need no file.
 func builtin(d Defaults) []Environment {
 	list := []Environment{{Name: d.Environment, Image: d.Image, Pool: d.Pool,
-		Description: "The default: a computer with browser, terminal, files and code behind one port"}}
+		Description: "Default: browser, terminal, files and code execution on one port"}}
 	if d.Environment != Custom {
-		list = append(list, Environment{Name: Custom, Description: "For sandboxes that bring their own image"})
+		list = append(list, Environment{Name: Custom, Description: "For sandboxes with their own image"})
 	}
 	return list
 }
 
-// Catalog is the environments there are. The file is read on every lookup, since
-// it is small and a change must take effect at once; it is parsed only when it
-// has changed.
+// Catalog is the list of environments. Each lookup reads the file, which is small, so that a change
+// takes effect immediately; it is parsed only after a change.
 type Catalog struct {
 	path     string
 	defaults Defaults
@@ -45,17 +44,17 @@ type Catalog struct {
 	bad  error
 }
 
-// New returns the catalog of a file, a JSON array. Without a path there are only
-// the built-in environments.
+// New returns the catalog of a file, a JSON array. Without a path, it contains only the built-in
+// environments.
 func New(path string, d Defaults, log *slog.Logger) *Catalog {
 	d.Complete()
 	return &Catalog{path: path, defaults: d, base: builtin(d), log: log}
 }
 
-// Defaults are those of all environments.
+// Defaults are the defaults of all environments.
 func (c *Catalog) Defaults() Defaults { return c.defaults }
 
-// List returns the environments as the file says at this moment.
+// List returns the current environments.
 func (c *Catalog) List() []Environment {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +67,7 @@ func (c *Catalog) List() []Environment {
 	text, err := readFile(c.path)
 	if err != nil {
 		if c.bad == nil || c.bad.Error() != err.Error() {
-			c.log.Error("cannot read the environments file; keeping what it said before", "path", c.path, "error", err)
+			c.log.Error("cannot read environments file; keeping its last content", "path", c.path, "error", err)
 		}
 		c.bad, c.read = err, false
 		return c.list
@@ -79,7 +78,7 @@ func (c *Catalog) List() []Environment {
 	c.text, c.read = text, true
 	list, err := parseFile(text, c.log)
 	if c.bad = err; err != nil {
-		c.log.Error("environments file is invalid; keeping what it said before", "path", c.path, "error", err)
+		c.log.Error("environments file is invalid; keeping its last valid content", "path", c.path, "error", err)
 		return c.list
 	}
 	c.log.Info("environments file read", "path", c.path, "environments", len(list))
@@ -92,7 +91,7 @@ func (c *Catalog) List() []Environment {
 	return c.list
 }
 
-// Fault is what is wrong with the file; nil: nothing.
+// Fault is the current error in the file; nil: none.
 func (c *Catalog) Fault() error {
 	c.List()
 	c.mu.Lock()
@@ -171,7 +170,7 @@ func (c *Catalog) Find(name string) (Environment, error) {
 		Msg: fmt.Sprintf("no environment %.60q; use one of: %s", name, strings.Join(known, ", "))}
 }
 
-// Warm is an environment for which sandboxes are kept warm.
+// Warm is an environment that has a warm pool.
 type Warm struct {
 	Size int
 	Spec sandbox.Spec

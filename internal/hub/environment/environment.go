@@ -1,32 +1,32 @@
-// Package environment knows the kinds of sandboxes that a hub offers, and turns
-// what people write (amounts, timeouts, egress policies) into a sandbox's Spec.
+// Package environment owns the environments of a hub, and converts the values of users (quantities,
+// timeouts, egress policies) into a sandbox's Spec.
 //
-// It owns the environments file, which it reads again whenever it has changed. It
-// refuses a file with an error: what the file said before stays in force.
+// It reloads the environments file when the file changes. If the file is invalid, its last valid
+// content remains in force.
 package environment
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Custom is the environment of a sandbox for which only an image was named.
+// Custom is the environment of sandboxes whose request has only an image.
 const Custom = "custom"
 
-// Defaults of sandboxes: what neither the request nor its environment says.
+// Defaults apply to values that neither the request nor its environment sets.
 type Defaults struct {
 	Environment string             // name of the default environment; aio
-	Image       string             // of that environment, unless the file describes it
+	Image       string             // of that environment, unless the file defines it
 	Timeout     time.Duration      // an hour
 	IdleTimeout time.Duration      // ten minutes
 	IdlePolicy  sandbox.IdlePolicy // delete
 	Resources   sandbox.Resources  // 0.1 to 1 CPU, 128 MiB to 1 GiB
 	Network     sandbox.Network    // open
-	Pool        int                // size of that environment's warm pool, unless the file describes it
+	Pool        int                // size of that environment's warm pool, unless the file defines it
 }
 
 // Complete fills the fields that are zero.
@@ -53,19 +53,19 @@ func (d *Defaults) Complete() {
 	}
 }
 
-// Environment is a kind of sandbox: what a request may leave out.
+// Environment is a template for sandboxes: defaults for requests.
 type Environment struct {
 	Name        string `json:"name" doc:"Name that requests use"`
 	Image       string `json:"image" doc:"OCI image; empty: the provider's own root filesystem"`
-	Description string `json:"description" doc:"What it is for"`
+	Description string `json:"description" doc:"Purpose of the environment"`
 
 	Command   []string          `json:"command,omitempty" doc:"Command that replaces the image's own"`
 	Args      []string          `json:"args,omitempty" doc:"Default arguments"`
 	Env       map[string]string `json:"env,omitempty" doc:"Default environment variables; those of the request take precedence"`
 	Workdir   string            `json:"workdir,omitempty" doc:"Working directory"`
-	Port      int               `json:"port,omitempty" doc:"TCP port of its server, if that is not Cove's own sandbox server"`
+	Port      int               `json:"port,omitempty" doc:"TCP port of its server, unless that is Cove's own sandbox server"`
 	ReadyPath string            `json:"ready_path,omitempty" doc:"Path that replies 200 when the server is ready"`
-	Ports     []int             `json:"ports,omitempty" doc:"Further ports served inside the sandbox"`
+	Ports     []int             `json:"ports,omitempty" doc:"Additional ports that programs inside serve"`
 
 	CPU         Quantity `json:"cpu,omitempty" doc:"CPU request: its share when CPUs are busy"`
 	Memory      Quantity `json:"memory,omitempty" doc:"Memory request"`
@@ -75,22 +75,20 @@ type Environment struct {
 	DiskRate    Quantity `json:"disk_rate_limit,omitempty" doc:"Disk throughput limit in bytes per second"`
 	Bandwidth   Quantity `json:"bandwidth_limit,omitempty" doc:"Network bandwidth limit in bytes per second"`
 
-	Isolation string   `json:"isolation,omitempty" doc:"Isolation mechanism"`
-	Sudo      *bool    `json:"sudo,omitempty" doc:"Whether its user can become root inside with sudo; default true"`
-	Network   *Policy  `json:"network,omitempty" doc:"Egress policy"`
-	Timeout   *float64 `json:"timeout,omitempty" doc:"Minutes until it is deleted; -1: never"`
-	// What the end of its timeout does.
-	TimeoutPolicy string `json:"timeout_policy,omitempty" doc:"What happens when the timeout is reached: delete, stop or pause"`
+	Isolation     string   `json:"isolation,omitempty" doc:"Isolation mechanism"`
+	Sudo          *bool    `json:"sudo,omitempty" doc:"Whether its user can become root with sudo; default true"`
+	Network       *Policy  `json:"network,omitempty" doc:"Egress policy"`
+	Timeout       *float64 `json:"timeout,omitempty" doc:"Minutes until the timeout policy applies; -1: never"`
+	TimeoutPolicy string   `json:"timeout_policy,omitempty" doc:"Action at the timeout: delete, stop or pause"`
 
 	IdleTimeout *float64          `json:"idle_timeout,omitempty" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy  string            `json:"idle_policy,omitempty" doc:"What happens to an idle sandbox: delete, stop, scaledown (the same) or pause"`
+	IdlePolicy  string            `json:"idle_policy,omitempty" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"Labels of its sandboxes"`
 
-	Pool int `json:"pool,omitempty" doc:"Number of sandboxes kept warm, so that a create takes milliseconds"`
+	Pool int `json:"pool,omitempty" doc:"Size of its warm pool, so that a create takes milliseconds"`
 }
 
-// Spec is a sandbox of this environment that a request says nothing else about.
-// It shares nothing with the environment.
+// Spec is a sandbox with the values of this environment. It shares no memory with the environment.
 func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Environment: e.Name, Image: e.Image, Command: e.Command, Args: e.Args, Env: e.Env, Workdir: e.Workdir, Ports: e.Ports,
@@ -109,13 +107,13 @@ func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
 	return s, Lease{e.Timeout, e.IdleTimeout, e.IdlePolicy, e.TimeoutPolicy}.Apply(&s)
 }
 
-// Policy is what a sandbox may reach.
+// Policy is an egress policy.
 type Policy struct {
-	Mode  string   `json:"mode" default:"" doc:"none: no egress; allow: only the destinations in the list; open: everything but the host and private addresses"`
+	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
 	Allow []string `json:"allow" nullable:"true" doc:"Allowed destinations: names, *.names, addresses and ranges, each optionally with :port"`
 }
 
-// Apply puts the policy into n and validates it. A nil policy changes nothing.
+// Apply writes the policy to n and validates it. A nil policy is a no-op.
 func (p *Policy) Apply(n *sandbox.Network) error {
 	if p == nil {
 		return nil
@@ -132,14 +130,14 @@ func (p *Policy) Apply(n *sandbox.Network) error {
 	return err
 }
 
-// Lease is how long a sandbox lives, as requests and environments write it.
+// Lease is the lifetime of a sandbox, as in requests and environments.
 type Lease struct {
 	Timeout, Idle *float64 // minutes
 	Policy        string
-	End           string // what happens when Timeout is reached
+	End           string // action when Timeout is reached
 }
 
-// Apply overrides the parts of the lifetime that are given.
+// Apply overrides the parts of the lifetime that are set.
 func (l Lease) Apply(s *sandbox.Spec) error {
 	for _, f := range []struct {
 		what    string
@@ -170,17 +168,17 @@ func (l Lease) Apply(s *sandbox.Spec) error {
 		return nil
 	case "scaledown":
 		s.Lifetime.IdlePolicy = sandbox.IdleStop
-		note.Set(s, note.Scaledown, "true")
+		naming.Annotate(s, naming.AnnotationScaledown, "true")
 	case "delete", "stop", "pause":
 		s.Lifetime.IdlePolicy = sandbox.IdlePolicy(l.Policy)
-		delete(s.Annotations, note.Scaledown)
+		delete(s.Annotations, naming.AnnotationScaledown)
 	default:
 		return fmt.Errorf("idle_policy %.40q: use delete, stop, scaledown or pause", l.Policy)
 	}
 	return nil
 }
 
-// Minutes writes a timeout; -1 is never.
+// Minutes formats a timeout; -1 is never.
 func Minutes(d time.Duration) float64 {
 	if d < 0 {
 		return -1

@@ -15,8 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Quantity is an amount as Kubernetes writes it: "100m" of a CPU, "128Mi" of
-// memory. A plain number is accepted too.
+// Quantity is an amount in the notation of Kubernetes, such as "100m" CPU or "128Mi" memory, or a
+// plain number.
 type Quantity string
 
 // DecodeOp accepts a string or a number.
@@ -57,7 +57,7 @@ var suffixes = []struct {
 	{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"m", 1e-3}, {"", 1},
 }
 
-// parse returns the amount times scale; 0 if none was given.
+// parse returns the amount times scale; 0 if it is empty.
 func (q Quantity) parse(what string, scale float64) (int64, error) {
 	if q == "" {
 		return 0, nil
@@ -77,7 +77,7 @@ func (q Quantity) parse(what string, scale float64) (int64, error) {
 	return 0, fmt.Errorf("%s %.40q: use an amount such as 500m (half a CPU), 256Mi or 1Gi", what, string(q))
 }
 
-// FormatCPU writes thousandths of a CPU.
+// FormatCPU formats thousandths of a CPU.
 func FormatCPU(n int64) string {
 	if n == 0 {
 		return ""
@@ -85,7 +85,7 @@ func FormatCPU(n int64) string {
 	return strconv.FormatInt(n, 10) + "m"
 }
 
-// FormatSize writes bytes in the largest unit up to Mi that is exact.
+// FormatSize formats bytes in the largest unit up to Mi that is exact.
 func FormatSize(n int64) string {
 	switch {
 	case n == 0:
@@ -98,10 +98,10 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Amounts are resources as requests and environments write them.
+// Amounts are resources as in requests and environments.
 type Amounts struct{ CPU, Memory, CPULimit, MemoryLimit, Disk, DiskRate, Bandwidth Quantity }
 
-// Apply overrides the resources for which an amount is given.
+// Apply overrides the resources whose amount is set.
 func (a Amounts) Apply(r *sandbox.Resources) error {
 	for _, f := range []struct {
 		what  string
@@ -119,7 +119,7 @@ func (a Amounts) Apply(r *sandbox.Resources) error {
 		}
 		*f.to = cmp.Or(n, *f.to)
 	}
-	// A limit alone lowers the share that nobody asked for, and vice versa.
+	// A limit alone lowers the default request, and vice versa.
 	if a.CPU == "" && r.CPULimit > 0 {
 		r.CPU = min(r.CPU, r.CPULimit)
 	}

@@ -10,28 +10,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Box is what a hub runs for one sandbox. A RoundTrip goes to the host
-// ServerHost, the sandbox's server, or PortHost(n), a port inside.
+// Box is the state that a hub keeps for one sandbox. RoundTrip sends requests to ServerHost, the
+// sandbox's server, or to PortHost(n), a port inside.
 type Box struct {
 	id        string
 	transport *http.Transport
 
-	mu        sync.Mutex // may be held when the fleet's or the directory's is taken, never the other way round
+	mu        sync.Mutex // lock it before the mutex of the fleet or the directory, never after
 	closed    bool
-	sb        sandbox.Sandbox // as last seen: good enough to set an alarm by
+	sb        sandbox.Sandbox // as last observed; can be stale
 	announced sandbox.Sandbox // as in the provider's latest event
-	open      int             // requests and streams under way
-	last      time.Time       // when it was last used
-	kept      time.Time       // the value of last that the provider has
-	hold      chan struct{}   // not nil while it is put to sleep; closed when that is over
-	acting    bool            // the clock is working on it
-	retry     time.Time       // the clock leaves it alone until then
-	flight    *flight         // its latest waking
+	open      int             // in-flight requests and streams
+	last      time.Time       // time of last use
+	kept      time.Time       // the value of last that the provider stores
+	hold      chan struct{}   // not nil while it is being suspended; closed afterwards
+	acting    bool            // the clock is processing it
+	retry     time.Time       // the clock ignores it until then
+	waking    *waking         // the latest attempt to wake it
 
-	opening chan struct{} // not nil while its egress proxy is being opened; closed when that is over
-	out     *egress.Proxy
-	rules   sandbox.Network // of out
-	served  chan struct{}   // closed when out is no longer served
+	opening chan struct{} // not nil while its egress proxy is being opened; closed afterwards
+	proxy   *egress.Proxy
+	rules   sandbox.Network // of proxy
+	served  chan struct{}   // closed when proxy is no longer served
 }
 
 // ID of the sandbox.
@@ -40,11 +40,11 @@ func (b *Box) ID() string { return b.id }
 // RoundTrip sends a request into the sandbox.
 func (b *Box) RoundTrip(r *http.Request) (*http.Response, error) { return b.transport.RoundTrip(r) }
 
-// close ends what the hub runs for the sandbox.
+// close releases the resources of the box.
 func (b *Box) close() {
 	b.mu.Lock()
 	b.closed = true
-	out, served := b.out, b.served
+	out, served := b.proxy, b.served
 	b.mu.Unlock()
 	if out != nil {
 		out.Close()
@@ -53,15 +53,15 @@ func (b *Box) close() {
 	b.transport.CloseIdleConnections()
 }
 
-// seen is the sandbox as last seen.
+// seen returns the last observed state of the sandbox.
 func (b *Box) seen() sandbox.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sb
 }
 
-// use counts a request in. While any is under way the sandbox is not put to
-// sleep; if that is just happening, use waits until it is over.
+// use counts an in-flight request, which prevents the sandbox from being suspended. If the sandbox is
+// being suspended, use waits.
 func (b *Box) use(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -81,7 +81,7 @@ func (b *Box) use(ctx context.Context) error {
 	}
 }
 
-// Leave counts a request out that Enter has counted in.
+// Leave ends a request that Enter has counted.
 func (b *Box) Leave() {
 	b.mu.Lock()
 	b.open--
@@ -89,7 +89,7 @@ func (b *Box) Leave() {
 	b.mu.Unlock()
 }
 
-// OpenRequests is how many requests and streams into a sandbox are under way.
+// OpenRequests is the number of in-flight requests and streams into a sandbox.
 func (f *Fleet) OpenRequests(sb sandbox.Sandbox) int {
 	b := f.box(sb)
 	b.mu.Lock()
@@ -97,5 +97,5 @@ func (f *Fleet) OpenRequests(sb sandbox.Sandbox) int {
 	return b.open
 }
 
-// CloseIdleConnections closes connections that no request uses.
+// CloseIdleConnections closes unused connections.
 func (b *Box) CloseIdleConnections() { b.transport.CloseIdleConnections() }

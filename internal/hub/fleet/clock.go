@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// grace is how long after its start a hub puts nothing to sleep: clients that
-	// the restart cut off need time to come back.
+	// grace is how long after its start a hub does not suspend sandboxes: clients that the restart
+	// disconnected need time to reconnect.
 	grace = 30 * time.Second
 	// retryEvery is how long the clock waits after a failure.
 	retryEvery = 30 * time.Second
-	// askTimeout bounds short questions to a sandbox or its provider.
-	askTimeout = 5 * time.Second
+	// queryTimeout is the timeout of short queries to a sandbox or its provider.
+	queryTimeout = 5 * time.Second
 )
 
-// Expiry is when a sandbox's time is up; false: never.
+// Expiry is the time at which the timeout of a sandbox is reached; false: never.
 func Expiry(sb sandbox.Sandbox) (time.Time, bool) {
 	l := sb.Spec.Lifetime
 	if l.Timeout <= 0 {
@@ -52,9 +52,9 @@ func canIdle(sb sandbox.Sandbox) bool {
 	return false
 }
 
-// due is when the clock must look at the sandbox next, and whether because its
-// time is up; zero: never, as things stand. One in use is looked at again when
-// it could have been unused for long enough. b.mu is held.
+// due is the time at which the clock must check the sandbox next, and whether its timeout is reached
+// then; zero: never. A sandbox in use is checked when its idle timeout can be reached at the earliest.
+// b.mu is held.
 func (b *Box) due(sb sandbox.Sandbox, began, now time.Time) (at time.Time, expired bool) {
 	if sb.State == sandbox.Creating || sb.State == sandbox.Deleting {
 		return time.Time{}, false
@@ -79,14 +79,14 @@ func (b *Box) due(sb sandbox.Sandbox, began, now time.Time) (at time.Time, expir
 	return at, expired
 }
 
-// clock ends sandboxes whose timeout or idle timeout is reached.
+// clock applies the timeout and idle timeout of sandboxes.
 type clock struct {
-	fleet *Fleet
-	kick  chan struct{} // something changed
+	fleet   *Fleet
+	changed chan struct{} // receives after a change
 
 	mu    sync.Mutex
 	began time.Time
-	next  time.Time // when it looks at all sandboxes next; zero: now, or never
+	next  time.Time // next check of all sandboxes; zero: now, or never
 }
 
 func (c *clock) begin(now time.Time) {
@@ -101,9 +101,9 @@ func (c *clock) started() time.Time {
 	return c.began
 }
 
-// wakeFor makes the clock look again if a sandbox is due earlier than it would: looking at all of them for
-// every change of one would cost more with every sandbox.
-func (c *clock) wakeFor(b *Box) {
+// notifyFor notifies the clock if a sandbox is due before the next check. A check after each change would
+// cost more with every sandbox.
+func (c *clock) notifyFor(b *Box) {
 	now := time.Now()
 	c.mu.Lock()
 	began, next := c.began, c.next
@@ -112,27 +112,27 @@ func (c *clock) wakeFor(b *Box) {
 	at, _ := b.due(b.sb, began, now)
 	b.mu.Unlock()
 	if !at.IsZero() && (next.IsZero() || at.Before(next)) {
-		c.wake()
+		c.notify()
 	}
 }
 
-// plan notes when the clock looks next. While it looks that is unknown, so that nothing is missed.
+// plan sets the time of the next check. It is zero during a check, so that no change is missed.
 func (c *clock) plan(next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next = next
 }
 
-// wake makes the clock look again.
-func (c *clock) wake() {
+// notify makes the clock check all sandboxes.
+func (c *clock) notify() {
 	select {
-	case c.kick <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
 
-// run acts on sandboxes that are due. Use only postpones an alarm, so the clock
-// need not be told of it.
+// run processes sandboxes that are due. Use of a sandbox only postpones its check, so it does not notify
+// the clock.
 func (c *clock) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -141,7 +141,7 @@ func (c *clock) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-c.kick:
+		case <-c.changed:
 		}
 		c.plan(time.Time{})
 		next := c.tick(time.Now())
@@ -154,7 +154,7 @@ func (c *clock) run(ctx context.Context) {
 	}
 }
 
-// tick starts to act on all that is due, and returns when to look again.
+// tick starts to process all sandboxes that are due, and returns the time of the next check.
 func (c *clock) tick(now time.Time) (next time.Time) {
 	began := c.started()
 	for _, b := range c.fleet.all() {
@@ -178,7 +178,7 @@ func (c *clock) tick(now time.Time) (next time.Time) {
 	return next
 }
 
-// act ends a sandbox or puts it to sleep, unless things have changed.
+// act deletes or suspends a sandbox, if it is still due.
 func (c *clock) act(ctx context.Context, b *Box, expired bool) {
 	err := c.settle(ctx, b, expired)
 	b.mu.Lock()
@@ -188,12 +188,12 @@ func (c *clock) act(ctx context.Context, b *Box, expired bool) {
 	}
 	b.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
-		c.fleet.Log.Error("cannot end an idle or expired sandbox; retrying later", "sandbox", b.id, "error", err)
+		c.fleet.Log.Error("cannot end idle or expired sandbox; retrying later", "sandbox", b.id, "error", err)
 	}
-	c.wake()
+	c.notify()
 }
 
-// settle does what is due for one sandbox.
+// settle applies the policy that is due for one sandbox.
 func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
 	f := c.fleet
 	sb, err := f.Provider.Get(ctx, b.id)
@@ -209,11 +209,11 @@ func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
 		return c.suspend(ctx, b, sb)
 	}
 	if at, ok := Expiry(sb); !ok || at.After(time.Now()) {
-		return nil // it was given more time
+		return nil // its timeout was extended
 	}
 	policy := sb.Spec.Lifetime.EndPolicy
 	if policy == sandbox.IdlePause || policy == sandbox.IdleStop {
-		if !b.blockUntil() {
+		if !b.blockAlways() {
 			return nil
 		}
 		defer b.unblock()
@@ -239,8 +239,8 @@ func (c *clock) delete(ctx context.Context, b *Box, why string) error {
 	return nil
 }
 
-// suspend applies the idle policy to a sandbox. Requests wait meanwhile; they wake
-// the sandbox afterwards.
+// suspend applies the idle policy to a sandbox. New requests wait until it is done, then wake the
+// sandbox.
 func (c *clock) suspend(ctx context.Context, b *Box, sb sandbox.Sandbox) error {
 	f := c.fleet
 	if sb.State == sandbox.Running && IsNative(sb) && b.isBusy(ctx) {
@@ -293,8 +293,8 @@ func (b *Box) block(sb sandbox.Sandbox, began, now time.Time) bool {
 	return true
 }
 
-// blockUntil makes requests wait, whatever they are; false if they wait already.
-func (b *Box) blockUntil() bool {
+// blockAlways makes requests wait, even if the sandbox is in use; false if they already wait.
+func (b *Box) blockAlways() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hold != nil {
@@ -304,7 +304,7 @@ func (b *Box) blockUntil() bool {
 	return true
 }
 
-// unblock lets requests go on.
+// unblock lets requests continue.
 func (b *Box) unblock() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -312,16 +312,15 @@ func (b *Box) unblock() {
 	b.hold = nil
 }
 
-// isBusy asks the sandbox's server whether something runs that nobody waits for.
-// A server that does not know the question, such as the public image's, is asked
-// for its sessions.
+// isBusy asks the sandbox's server whether a program runs in the background. If the server does not
+// support the query, as in the public image, isBusy checks its sessions.
 func (b *Box) isBusy(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var now struct {
 		Busy *bool `json:"busy"`
 	}
-	if b.ask(ctx, "/v1/sandbox/activity?limit=0", &now) && now.Busy != nil {
+	if b.query(ctx, "/v1/sandbox/activity?limit=0", &now) && now.Busy != nil {
 		return *now.Busy
 	}
 	type session struct {
@@ -336,14 +335,14 @@ func (b *Box) isBusy(ctx context.Context) bool {
 			Sessions map[string]session `json:"sessions"`
 		} `json:"data"`
 	}
-	if b.ask(ctx, "/v1/bash/sessions", &bash) {
+	if b.query(ctx, "/v1/bash/sessions", &bash) {
 		for _, s := range bash.Data {
 			if s.Command != nil {
 				return true
 			}
 		}
 	}
-	if b.ask(ctx, "/v1/shell/sessions", &shell) {
+	if b.query(ctx, "/v1/shell/sessions", &shell) {
 		for _, s := range shell.Data.Sessions {
 			if s.Command != nil || s.Status == "active" {
 				return true
@@ -353,16 +352,16 @@ func (b *Box) isBusy(ctx context.Context) bool {
 	return false
 }
 
-// maxAnswer bounds what the server inside may reply to the hub's own questions.
+// maxAnswer is the maximum size of a response to a query of the hub.
 const maxAnswer = 4 << 20
 
-// ask asks the server inside; false if it has no answer.
-func (b *Box) ask(ctx context.Context, path string, answer any) bool {
+// query sends a query to the server inside; false if it fails.
+func (b *Box) query(ctx context.Context, path string, answer any) bool {
 	body, ok := b.fetch(ctx, path, maxAnswer)
 	return ok && json.Unmarshal(body, answer) == nil
 }
 
-// fetch returns what the server inside replies to a question, if it is not longer than limit.
+// fetch returns the response to a query, if it is not longer than limit.
 func (b *Box) fetch(ctx context.Context, path string, limit int64) ([]byte, bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ServerHost+path, nil)
 	if err != nil {

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// ServerHost stands for the sandbox's server in the URL of a request to a Box.
+	// ServerHost is the host of the sandbox's server in URLs for a Box.
 	ServerHost = "server"
 	portHost   = "port-"
-	// bootWait is how long a server that was ready may refuse connections: it may
-	// be restarting.
+	// bootWait is how long connections are retried after the server refused one: it can be
+	// restarting.
 	bootWait = 10 * time.Second
 	// bufferSize is the size of a connection's write buffer.
 	bufferSize = 64 << 10
 )
 
-// PortHost stands for a port inside, in the URL of a request to a Box.
+// PortHost is the host of a port inside in URLs for a Box.
 func PortHost(port int) string { return portHost + strconv.Itoa(port) }
 
-// IsNative reports whether the server inside is Cove's own, which serves the
-// sandbox's other ports itself.
+// IsNative reports whether the server inside is Cove's own, which also serves the other ports of the
+// sandbox.
 func IsNative(sb sandbox.Sandbox) bool { return sb.Spec.Server.Port == 0 }
 
-// newTransport reaches one sandbox. Few connections are kept for reuse, since a
-// sandbox can hold as many of them as it likes.
+// newTransport returns a transport to one sandbox. It keeps few idle connections, because sandboxes
+// do not limit them.
 func (f *Fleet) newTransport(b *Box) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -44,7 +44,7 @@ func (f *Fleet) newTransport(b *Box) *http.Transport {
 		},
 		MaxIdleConns:           64,
 		MaxIdleConnsPerHost:    32,
-		IdleConnTimeout:        90 * time.Second, // the server's own is longer: it never closes one that we just took
+		IdleConnTimeout:        90 * time.Second, // shorter than the server's timeout, so that it never closes a connection in use
 		MaxResponseHeaderBytes: 256 << 10,
 		DisableCompression:     true,
 		WriteBufferSize:        bufferSize,
@@ -52,7 +52,7 @@ func (f *Fleet) newTransport(b *Box) *http.Transport {
 	}
 }
 
-// DialError is a failure to connect: nothing was sent.
+// DialError is a failed connection attempt: no part of the request was sent.
 type DialError struct {
 	Port int // 0: the sandbox's server
 	Err  error
@@ -61,8 +61,8 @@ type DialError struct {
 func (e *DialError) Error() string { return e.Err.Error() }
 func (e *DialError) Unwrap() error { return e.Err }
 
-// dial connects to a port inside. It wakes a sandbox that fell asleep meanwhile
-// and waits for a server that does not answer yet: callers never see it boot.
+// dial connects to a port inside. It wakes a sandbox that was suspended meanwhile, and waits until a
+// starting server accepts connections.
 func (f *Fleet) dial(ctx context.Context, b *Box, port int) (net.Conn, error) {
 	deadline := time.Now().Add(bootWait)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
@@ -71,7 +71,7 @@ func (f *Fleet) dial(ctx context.Context, b *Box, port int) (net.Conn, error) {
 		case err == nil:
 			return c, nil
 		case errors.Is(err, sandbox.ErrState):
-			if err := f.awaken(ctx, b, f.WakeWait); err != nil {
+			if err := f.waitAwake(ctx, b, f.WakeWait); err != nil {
 				return nil, &DialError{port, err}
 			}
 		case port != 0 || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrUnsupported) || errors.Is(err, sandbox.ErrClosed):

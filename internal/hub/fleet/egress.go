@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// openEgress serves a sandbox's egress proxy, or updates its rules. It is called
-// whenever a sandbox was seen, so what fails now is tried again.
+// openEgress serves a sandbox's egress proxy, or updates its rules. It is called after each observed
+// change, so failures are retried.
 func (f *Fleet) openEgress(b *Box, sb sandbox.Sandbox) {
 	e, ok := f.Provider.(sandbox.Egresser)
 	if !ok || sb.State == sandbox.Deleting || !f.Provider.Abilities().Egress {
@@ -24,12 +24,12 @@ func (f *Fleet) openEgress(b *Box, sb sandbox.Sandbox) {
 		f.applyRules(b, sb.Spec.Network)
 		return
 	}
-	// The provider is asked without a lock: it may take its time.
+	// Call the provider without a lock, because it can be slow.
 	p, l, err := f.listenEgress(e, sb)
 	if err != nil {
-		// While a sandbox is being created its folder may not be there yet.
+		// The folder of a sandbox may not exist before its creation ends.
 		if sb.State != sandbox.Creating && !errors.Is(err, sandbox.ErrNotFound) {
-			f.Log.Error("cannot open the egress proxy of a sandbox", "sandbox", b.id, "error", err)
+			f.Log.Error("cannot open egress proxy of sandbox", "sandbox", b.id, "error", err)
 		}
 		b.endEgress(nil, nil, sandbox.Network{})
 		return
@@ -48,14 +48,14 @@ func (f *Fleet) openEgress(b *Box, sb sandbox.Sandbox) {
 	f.applyRules(b, b.seen().Spec.Network)
 }
 
-// beginEgress reports whether the caller shall open the egress proxy. If somebody
-// else is opening it, it waits for that.
+// beginEgress reports whether the caller must open the egress proxy. If another goroutine is opening it,
+// it waits for that.
 func (b *Box) beginEgress() bool {
 	for {
 		b.mu.Lock()
 		opening := b.opening
 		if opening == nil {
-			begins := !b.closed && b.out == nil
+			begins := !b.closed && b.proxy == nil
 			if begins {
 				b.opening = make(chan struct{})
 			}
@@ -67,8 +67,8 @@ func (b *Box) beginEgress() bool {
 	}
 }
 
-// endEgress ends the opening, with a proxy or without one. It reports false if
-// the sandbox is gone, and the proxy is not needed any more.
+// endEgress ends the opening, with or without a proxy. It returns false if the box was closed
+// meanwhile; then the proxy is not used.
 func (b *Box) endEgress(p *egress.Proxy, served chan struct{}, rules sandbox.Network) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,26 +77,25 @@ func (b *Box) endEgress(p *egress.Proxy, served chan struct{}, rules sandbox.Net
 	if b.closed {
 		return false
 	}
-	b.out, b.served, b.rules = p, served, rules
+	b.proxy, b.served, b.rules = p, served, rules
 	return true
 }
 
-// dropEgress forgets a proxy that is not going to be served.
+// dropEgress removes a proxy that will not be served.
 func (b *Box) dropEgress(served chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.served == served {
-		b.out, b.served = nil, nil
+		b.proxy, b.served = nil, nil
 		close(served)
 	}
 }
 
-// egress returns the sandbox's egress proxy, which it waits for if it is being
-// opened; nil if there is none.
+// egress returns the sandbox's egress proxy, and waits if it is being opened; nil if there is none.
 func (b *Box) egress() *egress.Proxy {
 	for {
 		b.mu.Lock()
-		out, opening := b.out, b.opening
+		out, opening := b.proxy, b.opening
 		b.mu.Unlock()
 		if opening == nil {
 			return out
@@ -105,7 +104,7 @@ func (b *Box) egress() *egress.Proxy {
 	}
 }
 
-// listenEgress makes a proxy and asks the provider where to serve it.
+// listenEgress returns a proxy and a listener of the provider for it.
 func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Proxy, net.Listener, error) {
 	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private,
 		Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
@@ -129,10 +128,10 @@ func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Pr
 func (f *Fleet) applyRules(b *Box, rules sandbox.Network) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.out == nil || reflect.DeepEqual(b.rules, rules) {
+	if b.closed || b.proxy == nil || reflect.DeepEqual(b.rules, rules) {
 		return
 	}
-	if err := b.out.Set(rules); err != nil {
+	if err := b.proxy.Set(rules); err != nil {
 		f.Log.Error("cannot apply network rules", "sandbox", b.id, "error", err)
 		return
 	}
@@ -148,7 +147,7 @@ func (f *Fleet) serveEgress(ctx context.Context, e sandbox.Egresser, b *Box, p *
 			return
 		default:
 		}
-		f.Log.Warn("the egress proxy of a sandbox failed; reopening it", "sandbox", b.id, "error", err)
+		f.Log.Warn("egress proxy of sandbox failed; reopening it", "sandbox", b.id, "error", err)
 		for {
 			select {
 			case <-ctx.Done():
@@ -186,7 +185,7 @@ func (f *Fleet) Connections(sb sandbox.Sandbox) []egress.Record {
 func (f *Fleet) RefreshCredentials(owner string) {
 	for _, b := range f.all() {
 		sb := b.seen()
-		if sb.Spec.Owner != owner || sb.Spec.Annotations[note.Secrets] == "" {
+		if sb.Spec.Owner != owner || sb.Spec.Annotations[naming.AnnotationSecrets] == "" {
 			continue
 		}
 		if p := b.egress(); p != nil {
@@ -197,10 +196,10 @@ func (f *Fleet) RefreshCredentials(owner string) {
 	}
 }
 
-// maxTraffic bounds the owners whose past traffic is remembered.
+// maxTraffic is the maximum number of owners whose traffic of deleted sandboxes is kept.
 const maxTraffic = 10000
 
-// traffic remembers what sandboxes that are gone exchanged with the outside.
+// traffic is the traffic of deleted sandboxes.
 type traffic struct {
 	mu   sync.Mutex
 	gone map[string]egress.Stats // by owner
@@ -222,8 +221,7 @@ func (t *traffic) keep(b *Box) {
 	t.gone[owner] = sum
 }
 
-// Traffic is what an owner's sandboxes exchanged with the outside since the hub
-// was started.
+// Traffic is the traffic of an owner's sandboxes since the start of the hub.
 func (f *Fleet) Traffic(owner string) egress.Stats {
 	f.traffic.mu.Lock()
 	sum := f.traffic.gone[owner]

@@ -7,23 +7,23 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// idPrefix begins the IDs of sandboxes.
+// idPrefix is the prefix of the IDs of sandboxes.
 const idPrefix = "sb-"
 
-// Find is the only way from a name to a sandbox. It knows the caller's own; those
-// of others do not exist. An ID is as good as a name; by it an admin finds the
-// sandboxes of all tenants, and a caller with a link the one that it is for.
+// Find is the only lookup of a sandbox by name. It finds only the caller's own sandboxes. It also
+// accepts an ID, by which admins find the sandboxes of all tenants, and callers with a link find the
+// sandbox of the link.
 func (f *Fleet) Find(ctx context.Context, name string) (sandbox.Sandbox, error) {
 	call := op.CallOf(ctx)
 	sb, err := f.directory.find(ctx, call, name)
-	// E2B's clients write IDs without a dash.
-	if id, ok := address.ParseClientID(name); ok && err != nil {
+	// E2B clients send IDs without a dash.
+	if id, ok := naming.ParseE2BID(name); ok && err != nil {
 		sb, err = f.directory.find(ctx, call, id)
 	}
 	if err != nil {
@@ -34,12 +34,12 @@ func (f *Fleet) Find(ctx context.Context, name string) (sandbox.Sandbox, error) 
 	return sb, nil
 }
 
-// key is what a name means: names are unique for each owner.
+// key identifies a sandbox by name: names are unique for each owner.
 type key struct{ owner, name string }
 
 func keyOf(sb sandbox.Sandbox) key { return key{sb.Spec.Owner, sb.Spec.Name} }
 
-// directory remembers which ID a name stands for. It is a cache, never the truth.
+// directory caches the IDs of names. The provider is authoritative.
 type directory struct {
 	provider sandbox.Provider
 
@@ -73,7 +73,7 @@ func (d *directory) find(ctx context.Context, call *op.Call, name string) (sandb
 		return sb, fault.FromProvider(name, err)
 	}
 	k := key{caller.Owner(ctx), name}
-	// Most requests name an ID. To look for a sandbox of that name first would cost more with every sandbox.
+	// Most requests have an ID. A search for a sandbox with that name would cost more with every sandbox.
 	if strings.HasPrefix(name, idPrefix) && !d.knows(k) {
 		if sb, err := d.provider.Get(ctx, name); err == nil && (sb.Spec.Owner == k.owner || caller.IsAdmin(call)) {
 			return sb, nil
@@ -82,7 +82,7 @@ func (d *directory) find(ctx context.Context, call *op.Call, name string) (sandb
 	return d.findOwned(ctx, k)
 }
 
-// knows reports whether a name was seen.
+// knows reports whether the directory has a name.
 func (d *directory) knows(k key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +109,7 @@ func (d *directory) findOwned(ctx context.Context, k key) (sandbox.Sandbox, erro
 		return sandbox.Sandbox{}, fault.FromProvider(k.name, err)
 	}
 	for _, sb := range list {
-		// A filter without an owner selects everybody's.
+		// A filter without an owner selects the sandboxes of all owners.
 		if keyOf(sb) == k {
 			d.add(sb)
 			return sb, nil

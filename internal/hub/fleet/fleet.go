@@ -1,11 +1,8 @@
-// Package fleet holds what a hub runs for each sandbox: its connections, its
-// clock, its egress proxy. It finds sandboxes for callers, wakes them when they
-// are used, puts them to sleep when they are not, and deletes them when their time
-// is up.
+// Package fleet owns what a hub runs for each sandbox: its connections, timers and egress proxy. It finds
+// sandboxes for callers, wakes them on use, suspends idle ones, and deletes expired ones.
 //
-// It keeps no record: what the provider knows is the truth, and everything here
-// can be lost and rebuilt at any time. It refuses to show anybody a sandbox of
-// another owner.
+// It stores no state: the provider is authoritative, and everything here can be rebuilt at any time. It
+// never returns a sandbox of another owner.
 package fleet
 
 import (
@@ -19,7 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/network/egress"
@@ -27,24 +24,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// Secrets are what sandboxes are given beside their Spec.
+// Secrets provides secrets to sandboxes.
 type Secrets interface {
 	// Credentials are the headers that a sandbox's egress proxy adds.
 	Credentials(sandbox.Spec) []egress.Credential
-	// Provision tells a sandbox that has just started its secrets.
+	// Provision sends secrets to a sandbox that has just started.
 	Provision(context.Context, sandbox.Sandbox) error
 }
 
-// Records keeps what sandboxes recorded of their activity.
+// Records stores activity records of sandboxes.
 type Records interface {
 	Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map[int64][]byte)
 }
 
-// Observer is told what happens to the fleet.
+// Observer receives events of the fleet.
 type Observer interface {
-	// Gone is called when a sandbox does not exist any more.
+	// Gone is called after a sandbox was deleted.
 	Gone(id string)
-	// Acted is called when the fleet did something by itself.
+	// Acted is called after an action that the fleet initiated.
 	Acted(what string, sb sandbox.Sandbox)
 	// Swept is called once a minute.
 	Swept(ctx context.Context)
@@ -58,14 +55,14 @@ type Config struct {
 	History  *history.Log
 	Tasks    *task.Group
 
-	// Records keeps what sandboxes recorded beyond their end; nil: nobody does.
+	// Records stores activity records of sandboxes; nil: they are not stored.
 	Records Records
 
-	// WakeWait is how long a connection waits for a sleeping sandbox.
+	// WakeWait is how long a connection waits until a sandbox is awake.
 	WakeWait time.Duration
-	// Private lists addresses that sandboxes may reach although they are not public.
+	// Private lists private addresses that sandboxes may connect to.
 	Private []netip.Prefix
-	// Authority vouches for hosts to whose requests a secret is added.
+	// Authority signs certificates for hosts to which secrets are brokered.
 	Authority *certificate.Authority
 	// ChangeEgress changes the configuration of egress proxies; for tests.
 	ChangeEgress func(*egress.Config)
@@ -74,7 +71,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Fleet is the sandboxes that a hub runs.
+// Fleet is the set of sandboxes that a hub runs.
 type Fleet struct {
 	Config
 	directory directory
@@ -95,11 +92,11 @@ type counts struct {
 	egress func(n float64, values ...string)
 }
 
-// New returns a fleet. It starts nothing.
+// New returns a fleet. It starts no goroutine.
 func New(cfg Config) *Fleet {
 	f := &Fleet{Config: cfg, boxes: map[string]*Box{}}
 	f.directory = directory{provider: cfg.Provider, ids: map[key]string{}}
-	f.clock = clock{fleet: f, kick: make(chan struct{}, 1)}
+	f.clock = clock{fleet: f, changed: make(chan struct{}, 1)}
 	f.traffic.gone = map[string]egress.Stats{}
 	f.counts = counts{
 		woken:  cfg.Metrics.Counter("cove_wakes_total", "Sandboxes woken by a request, by result.", "result"),
@@ -110,7 +107,7 @@ func New(cfg Config) *Fleet {
 	return f
 }
 
-// Begin starts the clocks and takes up the sandboxes that exist.
+// Begin starts the timers and adopts existing sandboxes.
 func (f *Fleet) Begin() {
 	f.clock.begin(time.Now())
 	f.Tasks.Go(f.watchProvider)
@@ -118,8 +115,7 @@ func (f *Fleet) Begin() {
 	f.Tasks.Go(f.sweep)
 }
 
-// Close ends what runs for the sandboxes, which live on. The task group must have
-// been waited for.
+// Close releases the resources of all sandboxes, which keep running. Wait for the task group before.
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -149,10 +145,10 @@ func (f *Fleet) known(id string) *Box {
 	return f.boxes[id]
 }
 
-// Knows reports whether the fleet runs anything for a sandbox.
+// Knows reports whether the fleet has a box for a sandbox.
 func (f *Fleet) Knows(id string) bool { return f.known(id) != nil }
 
-// Owner returns whose a sandbox is; false if it is not known.
+// Owner returns the owner of a sandbox; false if it is unknown.
 func (f *Fleet) Owner(id string) (string, bool) {
 	b := f.known(id)
 	if b == nil {
@@ -163,7 +159,7 @@ func (f *Fleet) Owner(id string) (string, bool) {
 	return b.sb.Spec.Owner, true
 }
 
-// box returns the box of a sandbox. It makes one if there is none.
+// box returns the box of a sandbox, and creates it if there is none.
 func (f *Fleet) box(sb sandbox.Sandbox) *Box {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,11 +176,11 @@ func (f *Fleet) box(sb sandbox.Sandbox) *Box {
 	return b
 }
 
-// lastUse is when a sandbox that this hub did not create was last used. It is
-// noted only now and then, so the true time may be a little later.
+// lastUse is the time of last use of a sandbox of an earlier hub. It is stored only periodically, so the
+// real time can be later.
 func lastUse(sb sandbox.Sandbox) time.Time {
 	last := sb.Changed
-	if n, err := strconv.ParseInt(sb.Spec.Annotations[note.Active], 10, 64); err == nil {
+	if n, err := strconv.ParseInt(sb.Spec.Annotations[naming.AnnotationLastActive], 10, 64); err == nil {
 		noted := time.Unix(n, 0).Add(sweepEvery)
 		if now := time.Now(); noted.After(now) {
 			noted = now
@@ -196,7 +192,7 @@ func lastUse(sb sandbox.Sandbox) time.Time {
 	return last
 }
 
-// LastActive is when a sandbox was last used.
+// LastActive is the time of last use of a sandbox.
 func (f *Fleet) LastActive(sb sandbox.Sandbox) time.Time {
 	b := f.known(sb.ID)
 	if b == nil {
@@ -210,7 +206,7 @@ func (f *Fleet) LastActive(sb sandbox.Sandbox) time.Time {
 	return b.last
 }
 
-// Touch notes that a sandbox is used.
+// Touch marks a sandbox as used.
 func (f *Fleet) Touch(id string) {
 	if b := f.known(id); b != nil {
 		b.mu.Lock()
@@ -219,7 +215,7 @@ func (f *Fleet) Touch(id string) {
 	}
 }
 
-// Observe updates what runs for a sandbox to the state that it has now.
+// Observe updates the box of a sandbox to the given state.
 func (f *Fleet) Observe(sb sandbox.Sandbox) {
 	b := f.box(sb)
 	b.mu.Lock()
@@ -238,10 +234,10 @@ func (f *Fleet) Observe(sb sandbox.Sandbox) {
 		f.directory.add(sb)
 	}
 	f.openEgress(b, sb)
-	f.clock.wakeFor(b)
+	f.clock.notifyFor(b)
 }
 
-// Forget ends what runs for a sandbox that is gone.
+// Forget removes the box of a deleted sandbox.
 func (f *Fleet) Forget(id string) {
 	f.mu.Lock()
 	b := f.boxes[id]
@@ -256,7 +252,7 @@ func (f *Fleet) Forget(id string) {
 	b.close()
 }
 
-// states counts sandboxes as last seen.
+// states counts sandboxes by their last observed state.
 func (f *Fleet) states() map[string]float64 {
 	out := map[string]float64{}
 	for _, s := range []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Paused, sandbox.Stopped, sandbox.Failed, sandbox.Deleting} {
@@ -268,7 +264,7 @@ func (f *Fleet) states() map[string]float64 {
 	return out
 }
 
-// watchState is how the watch of the provider goes.
+// watchState is the state of the watch of the provider.
 type watchState struct {
 	mu  sync.Mutex
 	err error
@@ -280,14 +276,14 @@ func (w *watchState) set(err error) {
 	w.err = err
 }
 
-// Fault is why the fleet does not learn what happens to its sandboxes; nil: it does.
+// Fault is the error of the watch of the provider; nil: none.
 func (f *Fleet) Fault() error {
 	f.watch.mu.Lock()
 	defer f.watch.mu.Unlock()
 	return f.watch.err
 }
 
-// watchProvider follows the provider, which alone knows what happens to sandboxes.
+// watchProvider receives the events of the provider.
 func (f *Fleet) watchProvider(ctx context.Context) {
 	for pause := time.Duration(0); ctx.Err() == nil; pause = min(max(2*pause, 50*time.Millisecond), 5*time.Second) {
 		events, err := f.Provider.Watch(ctx)
@@ -300,7 +296,7 @@ func (f *Fleet) watchProvider(ctx context.Context) {
 			}
 		} else if ctx.Err() == nil {
 			f.watch.set(err)
-			f.Log.Error("cannot watch the sandboxes", "error", err)
+			f.Log.Error("cannot watch sandboxes", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -309,7 +305,7 @@ func (f *Fleet) watchProvider(ctx context.Context) {
 	}
 }
 
-// prune forgets sandboxes that are gone; their end may not have been announced.
+// prune removes the boxes of deleted sandboxes, whose events may have been lost.
 func (f *Fleet) prune(ctx context.Context) {
 	list, err := f.Provider.List(ctx, sandbox.Filter{})
 	if err != nil {
@@ -326,7 +322,7 @@ func (f *Fleet) prune(ctx context.Context) {
 	}
 }
 
-// handle takes note of one event and adds it to the history.
+// handle applies one event and adds it to the history.
 func (f *Fleet) handle(e sandbox.Event) {
 	if e.Kind == sandbox.Deleted {
 		f.Forget(e.Sandbox.ID)
@@ -338,23 +334,23 @@ func (f *Fleet) handle(e sandbox.Event) {
 		b.announced = e.Sandbox
 		b.mu.Unlock()
 		if e.Kind == sandbox.Existing || e.Kind == sandbox.Changed && same(before, e.Sandbox) {
-			return // only the hub's own records on it have changed
+			return // only annotations of the hub have changed
 		}
 	}
 	f.History.Add(string(e.Kind), e.Time, e.Sandbox, e.Message)
 }
 
-// same reports whether two states of a sandbox differ in the hub's records at most.
+// same reports whether two states of a sandbox differ only in annotations of the hub.
 func same(a, b sandbox.Sandbox) bool {
 	a.Spec.Annotations, b.Spec.Annotations = nil, nil
 	return reflect.DeepEqual(a, b)
 }
 
-// sweepEvery is how often the time of last use is stored with the provider.
+// sweepEvery is the interval in which the provider stores the time of last use.
 const sweepEvery = time.Minute
 
-// sweep stores now and then when sandboxes were last used, so that the next hub
-// knows, and forgets those that are gone.
+// sweep periodically stores the time of last use of sandboxes for the next hub, and removes the boxes of
+// deleted sandboxes.
 func (f *Fleet) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -366,12 +362,12 @@ func (f *Fleet) sweep(ctx context.Context) {
 			f.SaveActivity(ctx)
 			f.prune(ctx)
 			f.Observer.Swept(ctx)
-			f.clock.wake()
+			f.clock.notify()
 		}
 	}
 }
 
-// SaveActivity stores with the provider when each sandbox was last used.
+// SaveActivity stores the time of last use of each sandbox with the provider.
 func (f *Fleet) SaveActivity(ctx context.Context) {
 	for _, b := range f.all() {
 		b.mu.Lock()
@@ -384,14 +380,14 @@ func (f *Fleet) SaveActivity(ctx context.Context) {
 		if !stale || ctx.Err() != nil {
 			continue
 		}
-		short, cancel := context.WithTimeout(ctx, askTimeout)
+		short, cancel := context.WithTimeout(ctx, queryTimeout)
 		_, err := f.Provider.Update(short, b.id, func(s *sandbox.Spec) error {
-			note.Set(s, note.Active, strconv.FormatInt(last.Unix(), 10))
+			naming.Annotate(s, naming.AnnotationLastActive, strconv.FormatInt(last.Unix(), 10))
 			return nil
 		})
 		cancel()
 		if err != nil {
-			continue // it is being changed; the next sweep will do
+			continue // it is being changed; the next sweep retries
 		}
 		b.mu.Lock()
 		b.kept = last

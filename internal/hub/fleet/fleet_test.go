@@ -119,8 +119,8 @@ func TestSlowProviderHoldsNothingUp(t *testing.T) {
 	<-done
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.out == nil || b.rules.Mode != sandbox.NetworkNone || p.opened.Load() != 1 {
-		t.Errorf("got proxy %v with rules %q after %d listeners, want one with the latest rules", b.out != nil, b.rules.Mode, p.opened.Load())
+	if b.proxy == nil || b.rules.Mode != sandbox.NetworkNone || p.opened.Load() != 1 {
+		t.Errorf("got proxy %v with rules %q after %d listeners, want one with the latest rules", b.proxy != nil, b.rules.Mode, p.opened.Load())
 	}
 }
 

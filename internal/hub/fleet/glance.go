@@ -9,9 +9,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Glance is what a sandbox is doing. What it says is not trusted.
+// Glance is a preview of a sandbox. Its content is untrusted.
 type Glance struct {
-	Kind    string // screen, terminal, or empty: there is nothing to see
+	Kind    string // screen, terminal, or empty: nothing to show
 	Picture []byte // JPEG
 	Text    string
 }
@@ -22,7 +22,7 @@ const (
 	maxGlance  = 4 << 10
 )
 
-// Glance asks a running sandbox what it is doing. It neither wakes it nor keeps it awake.
+// Glance queries a preview of a running sandbox. It does not wake the sandbox or keep it awake.
 func (f *Fleet) Glance(ctx context.Context, sb sandbox.Sandbox, width int) Glance {
 	if sb.State != sandbox.Running || !IsNative(sb) {
 		return Glance{}
@@ -36,7 +36,7 @@ func (f *Fleet) Glance(ctx context.Context, sb sandbox.Sandbox, width int) Glanc
 			Text    string `json:"text"`
 		} `json:"data"`
 	}
-	if !f.box(sb).ask(ctx, "/v1/sandbox/glance?width="+strconv.Itoa(width), &reply) {
+	if !f.box(sb).query(ctx, "/v1/sandbox/glance?width="+strconv.Itoa(width), &reply) {
 		return Glance{}
 	}
 	d := reply.Data

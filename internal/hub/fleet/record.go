@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	recordTime  = 10 * time.Second // how long a sandbox may take to hand out its record, also on a busy machine
+	recordTime  = 10 * time.Second // for the record of a sandbox, sufficient on a busy machine
 	maxPictures = 40               // of one record, the latest
 )
 
-// SaveRecord keeps what a running sandbox has recorded, before it is paused, stopped or deleted. A sandbox that
-// does not answer keeps its record to itself.
+// SaveRecord stores the activity record of a running sandbox before it is paused, stopped or deleted. If
+// the sandbox does not respond, the record is lost.
 func (f *Fleet) SaveRecord(ctx context.Context, sb sandbox.Sandbox) {
 	if f.Records == nil || sb.State != sandbox.Running || !IsNative(sb) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
-	for _, limit := range []int{1000, 200, 40} { // an answer that is too long is refused
+	for _, limit := range []int{1000, 200, 40} { // a response that is too long fails
 		var reply struct {
 			Entries []json.RawMessage `json:"entries"`
 		}
-		if f.box(sb).ask(ctx, "/v1/sandbox/activity?limit="+strconv.Itoa(limit), &reply) {
+		if f.box(sb).query(ctx, "/v1/sandbox/activity?limit="+strconv.Itoa(limit), &reply) {
 			f.Records.Save(sb, reply.Entries, f.pictures(ctx, sb, reply.Entries))
 			return
 		}
 	}
 }
 
-// pictures returns the latest pictures of these entries, as many as there is time for.
+// pictures returns the latest pictures of the entries that it can read before ctx ends.
 func (f *Fleet) pictures(ctx context.Context, sb sandbox.Sandbox, entries []json.RawMessage) map[int64][]byte {
 	out := map[int64][]byte{}
 	for _, raw := range slices.Backward(entries) {

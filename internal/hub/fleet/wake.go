@@ -12,39 +12,38 @@ import (
 )
 
 const (
-	// wakeLimit ends a waking that gets nowhere.
+	// wakeLimit is the timeout of an attempt to wake a sandbox.
 	wakeLimit = 5 * time.Minute
-	// wakeRest is how long a failed waking is not tried again: callers retry faster
-	// than a broken program fails.
-	wakeRest = 3 * time.Second
+	// wakeBackoff is the pause after a failed attempt: callers retry faster than a broken program
+	// fails.
+	wakeBackoff = 3 * time.Second
 )
 
-// flight is one waking, whoever waits for it.
-type flight struct {
+// waking is one attempt to wake a sandbox, for which any number of callers wait.
+type waking struct {
 	done  chan struct{}
-	err   error // from done on
+	err   error // valid after done is closed
 	ended time.Time
 }
 
-// ErrWaking means that a sandbox is waking up but not there yet.
+// ErrWaking means that a sandbox is not awake yet.
 var ErrWaking = errors.New("the sandbox is waking up")
 
-// Enter counts a request in and returns when the sandbox is awake, or ErrWaking
-// when that takes longer than the caller's patience. The caller must leave the box.
+// Enter counts an in-flight request and returns when the sandbox is awake, or ErrWaking after the
+// caller's patience. The caller must call Leave.
 func (f *Fleet) Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Duration) (*Box, error) {
 	b := f.box(sb)
 	if err := b.use(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.awaken(ctx, b, patience); err != nil {
+	if err := f.waitAwake(ctx, b, patience); err != nil {
 		b.Leave()
 		return nil, err
 	}
 	return b, nil
 }
 
-// Visit is Enter for a caller who may only read: it neither wakes a sandbox nor keeps it
-// from falling asleep.
+// Visit is Enter for callers with read-only access: it does not wake a sandbox or keep it awake.
 func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
 	if sb.State != sandbox.Running {
 		return nil, op.Errorf(op.Conflict,
@@ -53,13 +52,13 @@ func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
 	return f.box(sb), nil
 }
 
-// awaken returns when the sandbox runs.
-func (f *Fleet) awaken(ctx context.Context, b *Box, patience time.Duration) error {
+// waitAwake returns when the sandbox runs.
+func (f *Fleet) waitAwake(ctx context.Context, b *Box, patience time.Duration) error {
 	sb, err := f.Provider.Get(ctx, b.id)
 	if err != nil || sb.State == sandbox.Running {
 		return err
 	}
-	w := f.wake(b)
+	w := f.startWake(b)
 	if w == nil {
 		return sandbox.ErrClosed
 	}
@@ -75,30 +74,30 @@ func (f *Fleet) awaken(ctx context.Context, b *Box, patience time.Duration) erro
 	}
 }
 
-// wake begins to wake a sandbox, or joins whoever does. It outlives its callers.
-func (f *Fleet) wake(b *Box) *flight {
+// startWake starts to wake a sandbox, or joins the current attempt. The attempt outlives its callers.
+func (f *Fleet) startWake(b *Box) *waking {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.flight; w != nil {
+	if w := b.waking; w != nil {
 		select {
 		case <-w.done:
-			if w.err != nil && time.Since(w.ended) < wakeRest {
+			if w.err != nil && time.Since(w.ended) < wakeBackoff {
 				return w
 			}
 		default:
 			return w
 		}
 	}
-	w := &flight{done: make(chan struct{})}
+	w := &waking{done: make(chan struct{})}
 	if !f.Tasks.Go(func(life context.Context) {
 		defer close(w.done)
 		ctx, cancel := context.WithTimeout(life, wakeLimit)
 		defer cancel()
-		err := f.rouse(ctx, b)
+		err := f.wake(ctx, b)
 		result := "woken"
 		if err != nil {
 			result = "failed"
-			f.Log.Warn("cannot wake a sandbox", "sandbox", b.id, "error", err)
+			f.Log.Warn("cannot wake sandbox", "sandbox", b.id, "error", err)
 			if life.Err() != nil {
 				err = fmt.Errorf("%w: %w", sandbox.ErrClosed, err)
 			}
@@ -108,12 +107,12 @@ func (f *Fleet) wake(b *Box) *flight {
 	}) {
 		return nil
 	}
-	b.flight = w
+	b.waking = w
 	return w
 }
 
-// rouse brings a sandbox from any state to Running.
-func (f *Fleet) rouse(ctx context.Context, b *Box) error {
+// wake brings a sandbox from any state to Running.
+func (f *Fleet) wake(ctx context.Context, b *Box) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		sb, err := f.Provider.Get(ctx, b.id)
 		if err != nil {
@@ -147,8 +146,8 @@ func (f *Fleet) rouse(ctx context.Context, b *Box) error {
 	}
 }
 
-// Start starts a sandbox and provisions it with its secrets. One that cannot be
-// provisioned is stopped again: its server would do nothing.
+// Start starts a sandbox and sends it its secrets. If that fails, it stops the sandbox again, because
+// its server would wait forever.
 func (f *Fleet) Start(ctx context.Context, id string, start func(ctx context.Context, id string) error) error {
 	if b := f.known(id); b != nil {
 		// Connections from before the start are dead, before and after it.
@@ -172,7 +171,7 @@ func (f *Fleet) Start(ctx context.Context, id string, start func(ctx context.Con
 	return nil
 }
 
-// Unreachable explains to a caller why it cannot get to a sandbox.
+// Unreachable turns an error of Enter or Visit into one for the caller.
 func Unreachable(name string, err error) error {
 	var message string
 	switch {

@@ -1,28 +1,23 @@
-// Package gateway is the way into sandboxes: it forwards requests, WebSockets and
-// streams to a sandbox's server or one of its ports, and wakes a sandbox that sleeps.
+// Package gateway forwards requests, WebSockets and streams to a sandbox's server or one of its
+// ports, and wakes a sandbox that sleeps.
 //
-// It owns no state. Who may come in is decided in front of it, which sandboxes a
-// caller has by package fleet.
+// A pure function, policy.decide, turns a request into a decision; Gateway carries it out. The
+// package owns no state. Package auth authenticates callers before, and package fleet knows which
+// sandboxes a caller may use.
 package gateway
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth/origin"
-	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
-	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/page"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -32,11 +27,11 @@ import (
 const (
 	// bufferSize is the size of a copy buffer.
 	bufferSize = 64 << 10
-	// headerPort asks Cove's own server for a port inside.
+	// headerPort selects a port of the sandbox; Cove's own server forwards to it.
 	headerPort = "X-Aio-Proxy-Port"
 )
 
-// Provider is what the gateway needs of a provider.
+// Provider is the part of a provider that the gateway uses.
 type Provider interface {
 	Abilities() sandbox.Abilities
 	Get(ctx context.Context, id string) (sandbox.Sandbox, error)
@@ -54,20 +49,20 @@ type Fleet interface {
 type Config struct {
 	Provider Provider
 	Fleet    Fleet
-	// WhileValid returns a context that ends with the caller's credentials.
+	// WhileValid returns a context that ends when the caller's credentials become invalid.
 	WhileValid func(context.Context) (_ context.Context, done func())
-	// Domains are the names below which sandboxes and their ports have host names,
-	// PublicHosts further names of the hub, which can be below a domain.
-	Domains     address.Domains
+	// Domains are the domains under which sandboxes and their ports have host names. PublicHosts
+	// are other host names of the hub, which can be under such a domain.
+	Domains     naming.Domains
 	PublicHosts []string
-	// Tokens are those of sandboxes, for E2B's clients; nil: there are none.
+	// Tokens are the tokens of sandboxes, for E2B clients; nil: none.
 	Tokens *token.Signer
-	// PublicPorts opens the ports of sandboxes to everybody who knows their E2B host names.
+	// PublicPorts opens the ports of sandboxes to all clients that know their E2B host names.
 	PublicPorts bool
-	// Sessions starts sessions on sites; nil: there are none to start.
+	// Sessions starts sessions on sites; nil: sites have no sessions.
 	Sessions Sessions
-	// WakeWait is how long a request waits for a sleeping sandbox, PageWait how long
-	// a person looks at a blank page.
+	// WakeWait is how long a request waits until a sandbox is awake; PageWait applies instead if
+	// a browser shows the reply to a person.
 	WakeWait, PageWait time.Duration
 	Tracer             *span.Tracer
 	Log                *slog.Logger
@@ -76,12 +71,14 @@ type Config struct {
 // Gateway forwards requests into sandboxes.
 type Gateway struct {
 	Config
-	proxy *httputil.ReverseProxy
+	policy policy
+	proxy  *httputil.ReverseProxy
 }
 
 // New returns a gateway.
 func New(cfg Config) *Gateway {
-	g := &Gateway{Config: cfg}
+	g := &Gateway{Config: cfg, policy: policy{domains: cfg.Domains, publicHosts: cfg.PublicHosts,
+		sessions: cfg.Sessions != nil, wakeWait: cfg.WakeWait, pageWait: cfg.PageWait}}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewriteRequest,
 		ModifyResponse: rewriteResponse,
@@ -94,185 +91,133 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// OpName is the name of the operation that leads into sandboxes.
+// OpName is the name of the operation that forwards into sandboxes.
 const OpName = "sandbox_proxy"
 
-// Op is the operation that leads into sandboxes.
+// Op is the operation that forwards into sandboxes.
 func (g *Gateway) Op() op.Op {
 	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Content: op.ContentSite,
 		Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
-		Doc: "Forwards to the sandbox's own server, WebSockets and streams included, and below proxy/{port} to a " +
-			"service inside. Wakes a sleeping sandbox."}, g)
+		Doc: "Forwards to the sandbox's server, including WebSockets and streams. Requests under proxy/{port} go to " +
+			"that port of the sandbox. Wakes a sleeping sandbox."}, g)
 }
 
-// trip is one request on its way into a sandbox.
-type trip struct {
-	route
-	box  *fleet.Box
-	sb   sandbox.Sandbox
-	base *url.URL // the hub as the caller reaches it; never nil
-
-	status int // of the sandbox's response
+// finder looks up what decisions depend on.
+type finder struct {
+	gateway *Gateway
+	ctx     context.Context
 }
 
-type tripKey struct{}
+func (f finder) Find(name string) (sandbox.Sandbox, error) { return f.gateway.Fleet.Find(f.ctx, name) }
 
-func tripOf(ctx context.Context) *trip { return ctx.Value(tripKey{}).(*trip) }
+func (f finder) Abilities() sandbox.Abilities { return f.gateway.Provider.Abilities() }
 
-// transport sends a request to the sandbox of its trip.
-type transport struct{}
-
-func (transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	return tripOf(r.Context()).box.RoundTrip(r)
-}
-
-type buffers struct{ pool sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return *p
+func (f finder) FindSigned(l token.Link) (id string, ok bool) {
+	if f.gateway.Tokens == nil {
+		return "", false
 	}
-	return make([]byte, bufferSize)
+	list, err := f.gateway.Provider.List(f.ctx, sandbox.Filter{})
+	if err != nil {
+		return "", false
+	}
+	ids := make([]string, len(list))
+	for i, sb := range list {
+		ids[i] = sb.ID
+	}
+	return f.gateway.Tokens.FindSigned(ids, l, time.Now())
 }
 
-func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
+// Front receives authenticated requests before they are routed by path. It passes those for a
+// sandbox to Op, under a path that the router does not clean: double slashes, dots and escapes
+// have a meaning for the server inside.
+func (g *Gateway) Front(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.Tracer != nil {
+			r = r.WithContext(span.Extract(r.Context(), r.Header))
+		}
+		d := g.policy.locate(newRequest(r), finder{g, r.Context()})
+		switch d.action {
+		case serveHub:
+		case forward:
+			u := *r.URL
+			u.Path, u.RawPath = naming.Path(d.target.name)+"/", ""
+			if d.target.path == "" {
+				u.Path = naming.Path(d.target.name)
+			}
+			r = r.WithContext(context.WithValue(r.Context(), targetKey{}, d.target))
+			r.URL = &u
+		default:
+			g.execute(w, r, d)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
-// ServeHTTP forwards a request to the sandbox it is for.
+// ServeHTTP serves Op.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	to, ok := routeOf(r)
-	if r.Method == http.MethodConnect {
-		page.Write(w, r, http.StatusMethodNotAllowed, 0, "this is not a forward proxy")
-		return
-	}
-	if !ok {
-		g.refuse(w, r, fault.NoSandbox(r.PathValue("name")))
-		return
-	}
-	ctx := r.Context()
-	sb, err := g.Fleet.Find(ctx, to.name)
-	if err != nil {
-		g.fail(w, r, to, err)
-		return
-	}
-	if to.client && g.serveClient(w, r, to, sb) {
-		return
-	}
-	if share := op.CallOf(ctx).Share; share != nil && share.Port != 0 {
-		// The port is addressed as such, so that no path leads anywhere else.
-		if to = to.toPort(); to.port != share.Port {
-			g.refuse(w, r, fault.NoSandbox(to.name))
-			return
+	g.execute(w, r, g.policy.decide(newRequest(r), finder{g, r.Context()}))
+}
+
+// execute carries out a decision.
+func (g *Gateway) execute(w http.ResponseWriter, r *http.Request, d decision) {
+	switch d.action {
+	case forward:
+		g.forward(w, r, d)
+	case confirmHealth:
+		w.WriteHeader(http.StatusNoContent)
+	case redirectFolder:
+		to := d.location
+		if r.URL.RawQuery != "" {
+			to += "?" + r.URL.RawQuery
 		}
-	}
-	if g.isolate(w, r, to, sb) {
-		return
-	}
-	base := baseOf(r)
-	if to.path == "" && !to.byHost {
-		redirectToFolder(w, r, base, to)
-		return
-	}
-	if !fleet.IsNative(sb) {
-		to = to.toPort()
-		if able := g.Provider.Abilities(); to.port != 0 && !able.AnyPort {
-			g.refuse(w, r, op.Errorf(op.Invalid, "provider %s reaches only the server of sandbox %q, not its port %d",
-				able.Provider, to.name, to.port))
-			return
+		w.Header().Set("Location", to)
+		w.WriteHeader(http.StatusPermanentRedirect)
+	case redirectHub, redirectOrigin:
+		query := r.URL.RawQuery
+		if d.session.Name != "" {
+			ticket, err := g.Sessions.IssueFor(r.Context(), d.session.Key())
+			if err != nil {
+				g.refuse(w, r, op.Errorf(op.Exhausted, "open sandbox %q: %w", d.target.name, err))
+				return
+			}
+			query = strings.TrimPrefix(query+"&ticket="+ticket, "&")
 		}
-	}
-	patience := g.WakeWait
-	if origin.IsNavigation(r) {
-		patience = g.PageWait
-	}
-	b, leave, err := g.enter(ctx, sb, patience)
-	if err != nil {
-		g.fail(w, r, to, fleet.Unreachable(to.name, err))
-		return
-	}
-	defer leave()
-	// Otherwise a response that begins before the request has ended would wait for it.
-	http.NewResponseController(w).EnableFullDuplex()
-	t := &trip{route: to, box: b, sb: sb, base: base}
-	ctx, over := g.WhileValid(ctx)
-	defer over()
-	ctx, s := g.Tracer.Start(ctx, OpName, slog.String("http.request.method", r.Method))
-	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, tripKey{}, t)))
-	if s != nil {
-		s.Set(append(audit.Attrs(op.CallOf(ctx)), slog.Int("http.response.status_code", t.status))...)
-		s.End(span.Status(op.CallOf(ctx).Code))
+		origin.Redirect(w, d.location, query)
+	case redirectPass:
+		origin.Redirect(w, d.location+g.Sessions.Pass(r.Context(), d.session.Key())+d.path, r.URL.RawQuery)
+	case reject:
+		g.reject(w, r, d)
+	case serveHub: // Front and decide never leave this to execute.
 	}
 }
 
-// enter opens the way into a sandbox until leave is called. A caller who may only read
-// neither wakes a sandbox nor keeps it awake.
-func (g *Gateway) enter(ctx context.Context, sb sandbox.Sandbox, patience time.Duration) (b *fleet.Box, leave func(), err error) {
-	if op.CallOf(ctx).Reader {
-		b, err = g.Fleet.Visit(ctx, sb)
-		return b, func() {}, err
+// reject replies to a request that the gateway does not forward.
+func (g *Gateway) reject(w http.ResponseWriter, r *http.Request, d decision) {
+	switch {
+	case d.status != 0 && d.e2b:
+		rejectE2B(w, r, d.target.name, d.status, d.reason.Error())
+	case d.status != 0:
+		page.Write(w, r, d.status, 0, d.reason.Error())
+	case d.e2b:
+		g.fail(w, r, d.target, d.reason)
+	default:
+		g.refuse(w, r, d.reason)
 	}
-	if b, err = g.Fleet.Enter(ctx, sb, patience); err != nil {
-		return nil, nil, err
-	}
-	return b, b.Leave, nil
-}
-
-// redirectToFolder sends a browser to the folder, below which its relative links lead.
-func redirectToFolder(w http.ResponseWriter, r *http.Request, base *url.URL, to route) {
-	u := base.Path + to.prefix + "/"
-	if r.URL.RawQuery != "" {
-		u += "?" + r.URL.RawQuery
-	}
-	w.Header().Set("Location", u)
-	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
 // fail replies with an error, in the form that the caller expects.
-func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, to route, err error) {
-	if to.client {
-		g.failClient(w, r, to, err)
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, to target, err error) {
+	e, ok := op.AsError(err)
+	if !to.e2b || !ok {
+		g.refuse(w, r, err)
 		return
 	}
-	g.refuse(w, r, err)
+	op.CallOf(r.Context()).Code = e.Code
+	status, message := e2bReply(e)
+	rejectE2B(w, r, to.name, status, message)
 }
 
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	page.WriteError(w, r, err, g.Log)
-}
-
-// handleError replies to a request that did not get through.
-func (g *Gateway) handleError(w http.ResponseWriter, r *http.Request, err error) {
-	t := tripOf(r.Context())
-	if r.Context().Err() != nil {
-		w.WriteHeader(op.StatusCanceled) // nobody is there to read more
-		return
-	}
-	dial, unsent := errors.AsType[*fleet.DialError](err)
-	switch {
-	case unsent && dial.Port != 0:
-		page.Write(w, r, http.StatusBadGateway, 0,
-			fmt.Sprintf("nothing listens on port %d in sandbox %q, so the port is not open: %v; start the service "+
-				"and have it listen on that port", dial.Port, t.name, dial.Err))
-		return
-	case unsent:
-		err = fleet.Unreachable(t.name, dial.Err)
-	default:
-		if sb, gone := g.Provider.Get(r.Context(), t.sb.ID); errors.Is(gone, sandbox.ErrNotFound) || sb.State == sandbox.Deleting {
-			err = fault.NoSandbox(t.name)
-		}
-	}
-	if e, ok := op.AsError(err); ok {
-		g.fail(w, r, t.route, e)
-		return
-	}
-	g.Log.Warn("request into a sandbox failed", "sandbox", t.sb.ID, "error", err)
-	if unsent {
-		page.Write(w, r, http.StatusServiceUnavailable, fault.RetrySoon,
-			fmt.Sprintf("the server of sandbox %q does not answer; read its logs, or stop and start it", t.name))
-		return
-	}
-	what := "closed the connection"
-	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		what = "sent an invalid response: " + err.Error()
-	}
-	page.Write(w, r, http.StatusBadGateway, 0, fmt.Sprintf("the server of sandbox %q %s", t.name, what))
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/filesystem/subpath"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
-// rewriteRequest turns a request to the hub into one to the sandbox. The sign-in has
-// removed the hub's own credentials.
+// rewriteRequest turns a request to the hub into a request to the sandbox. Authentication has
+// already removed the hub's credentials.
 func rewriteRequest(r *httputil.ProxyRequest) {
-	t := tripOf(r.In.Context())
+	x := exchangeOf(r.In.Context())
 	out := r.Out
 	// The sandbox continues the trace.
 	span.Inject(r.In.Context(), out.Header)
@@ -26,30 +26,30 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 	out.Header.Del("X-Forwarded-Prefix")
 	out.Header.Del(op.AccessHeader)
 	out.Header.Del(op.CallerHeader)
-	if t.port == 0 { // what serves a port need not know
+	if x.port == 0 { // other services do not need it
 		op.CallOf(r.In.Context()).SendCaller(out.Header)
 	}
-	out.Header.Del(headerPort) // a page of one port would name another
+	out.Header.Del(headerPort) // so that a page of one port cannot select another
 	if op.CallOf(r.In.Context()).Reader {
 		out.Header.Set(op.AccessHeader, string(op.AccessRead))
 	}
-	out.Header.Del(headerClientPort)
-	if t.client {
-		out.Header.Set(headerClientID, address.ClientID(t.sb.ID))
+	out.Header.Del(headerE2BPort)
+	if x.e2b {
+		out.Header.Set(headerE2BID, naming.E2BID(x.sandbox.ID))
 	}
 	switch {
-	case t.port == 0:
-	case fleet.IsNative(t.sb):
-		out.Header.Set(headerPort, strconv.Itoa(t.port))
+	case x.port == 0:
+	case fleet.IsNative(x.sandbox):
+		out.Header.Set(headerPort, strconv.Itoa(x.port))
 	default:
-		host = fleet.PortHost(t.port)
+		host = fleet.PortHost(x.port)
 	}
 	out.URL = &url.URL{Scheme: "http", Host: host, RawQuery: r.In.URL.RawQuery}
-	subpath.SetPath(out.URL, t.path)
+	subpath.SetPath(out.URL, x.path)
 
-	out.Header.Set("X-Forwarded-Proto", t.base.Scheme)
-	out.Header.Set("X-Forwarded-Host", t.base.Host)
-	if p := t.base.Path + t.prefix; p != "" {
+	out.Header.Set("X-Forwarded-Proto", x.base.Scheme)
+	out.Header.Set("X-Forwarded-Host", x.base.Host)
+	if p := x.base.Path + x.prefix; p != "" {
 		out.Header.Set("X-Forwarded-Prefix", p)
 	}
 	if ip, ok := remoteAddress(r.In); ok {
@@ -58,19 +58,19 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 	if id := op.CallOf(r.In.Context()).ID; id != "" {
 		out.Header.Set("X-Request-Id", id)
 	}
-	// The host stays as it was sent, since origins are compared with it, unless
-	// the server inside would take it for the name of one of its ports.
+	// The server inside compares origins with the host, so the host is kept, unless the server
+	// would take it for the host name of a port.
 	out.Host = r.In.Host
-	if t.port == 0 && isPreviewName(out.Host) {
+	if x.port == 0 && isPreviewName(out.Host) {
 		out.Host = "localhost"
 	}
 	hideForeignOrigin(out)
 	if id, _ := auth.FromContext(r.In.Context()); id.Via == auth.ViaPass || id.Via == auth.ViaVisit {
-		hideFetch(out) // the URL has a credential of its own, whichever page it was opened from
+		hideFetch(out) // the URL contains its own credential, so the page that opened it does not matter
 	}
 }
 
-// remoteAddress is the address of the client; over a unix socket there is none.
+// remoteAddress is the address of the client, unless it is connected by a Unix socket.
 func remoteAddress(r *http.Request) (string, bool) {
 	i := strings.LastIndexByte(r.RemoteAddr, ':')
 	if i <= 0 {
@@ -85,9 +85,8 @@ func isPreviewName(host string) bool {
 	return ok && digits != "" && len(digits) <= 5 && strings.Trim(digits, "0123456789") == ""
 }
 
-// hideForeignOrigin removes the origin of a request that the hub's sign-in let in from
-// a page of another origin. The server inside would refuse it, but that decision was
-// the hub's.
+// hideForeignOrigin removes the origin of a request from a page of another origin. The hub has
+// admitted it; the server inside would reject it.
 func hideForeignOrigin(out *http.Request) {
 	origin := out.Header.Get("Origin")
 	if origin == "" {
@@ -100,28 +99,28 @@ func hideForeignOrigin(out *http.Request) {
 	hideFetch(out)
 }
 
-// hideFetch removes what a browser says about the page that sent a request.
+// hideFetch removes the headers with which browsers describe the page that sent a request.
 func hideFetch(out *http.Request) {
 	for _, h := range []string{"Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
 		out.Header.Del(h)
 	}
 }
 
-// rewriteResponse fits a response to where the caller sees the sandbox.
+// rewriteResponse adapts a response to the address under which the caller sees the sandbox.
 func rewriteResponse(res *http.Response) error {
-	t := tripOf(res.Request.Context())
-	t.status = res.StatusCode
+	x := exchangeOf(res.Request.Context())
+	x.status = res.StatusCode
 	h := res.Header
-	// The hub has set its own.
+	// The hub has already set these.
 	h.Del("X-Request-Id")
 	h.Del("X-Content-Type-Options")
 	subpath.DropCookies(h, auth.CookiePrefix)
-	confineOrigin(t, h)
-	if t.byHost {
+	confineOrigin(x.target, h)
+	if x.byHost {
 		subpath.DropDomains(h)
 		return nil
 	}
-	site := subpath.Site{Host: t.base.Host, Path: t.base.Path + t.prefix,
+	site := subpath.Site{Host: x.base.Host, Path: x.base.Path + x.prefix,
 		IsServer: func(u *url.URL) bool { return u.Host == fleet.ServerHost }}
 	site.RewriteLocations(h)
 	site.Confine(h)

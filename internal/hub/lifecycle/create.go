@@ -17,42 +17,42 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // CreateIn describes a new sandbox.
 type CreateIn struct {
-	Full bool `query:"full" default:"false" doc:"Reply with the whole sandbox instead of a sentence"`
+	Full bool `query:"full" default:"false" doc:"Return the full sandbox object instead of a message"`
 
-	Name        string            `json:"name" default:"" nullable:"true" arg:"true" doc:"Name: lower-case letters, digits and -, at most 50; generated if missing"`
-	Environment string            `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment to create it from; without this and an image, the default"`
-	Image       string            `json:"image" default:"" nullable:"true" doc:"OCI image, instead of the environment's"`
-	App         string            `json:"app" default:"" nullable:"true" maxLength:"4096" doc:"Free text, stored with the sandbox"`
-	Args        []string          `json:"args" nullable:"true" doc:"Arguments of its main program"`
-	Env         map[string]string `json:"env" nullable:"true" doc:"Environment variables"`
-	Workdir     string            `json:"workdir" default:"" nullable:"true" doc:"Working directory"`
-	Ports       []int             `json:"ports" nullable:"true" doc:"Ports served inside the sandbox, apart from its server's"`
+	Name        string `json:"name" default:"" nullable:"true" arg:"true" doc:"Name (a-z, 0-9 and -, at most 50). Default: generated"`
+	Environment string `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment. Without it and image: the default"`
 
-	Timeout       *float64 `json:"timeout" doc:"Minutes until it is deleted; -1: never"`
-	TimeoutPolicy string   `json:"timeout_policy" default:"" nullable:"true" doc:"What happens when the timeout is reached: delete (the default), stop or pause. A sandbox that was woken afterwards gets the same time once more"`
+	Image   string            `json:"image" default:"" nullable:"true" doc:"OCI image, instead of the environment's"`
+	App     string            `json:"app" default:"" nullable:"true" maxLength:"4096" doc:"Free text, stored with the sandbox"`
+	Args    []string          `json:"args" nullable:"true" doc:"Arguments of its main program"`
+	Env     map[string]string `json:"env" nullable:"true" doc:"Environment variables"`
+	Workdir string            `json:"workdir" default:"" nullable:"true" doc:"Working directory"`
+	Ports   []int             `json:"ports" nullable:"true" doc:"Additional ports that programs inside serve"`
+
+	Timeout       *float64 `json:"timeout" doc:"Minutes until the timeout policy applies; -1: never. Waking restarts it"`
+	TimeoutPolicy string   `json:"timeout_policy" default:"" nullable:"true" doc:"Action at the timeout: delete (default), stop or pause"`
 	IdleTimeout   *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy    string   `json:"idle_policy" default:"" nullable:"true" doc:"What happens to an idle sandbox: delete, stop (also called scaledown) or pause"`
+	IdlePolicy    string   `json:"idle_policy" default:"" nullable:"true" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 
 	CPU         environment.Quantity `json:"cpu" default:"" nullable:"true" doc:"CPU request, such as 100m: its share when CPUs are busy"`
 	Memory      environment.Quantity `json:"memory" default:"" nullable:"true" doc:"Memory request, such as 128Mi"`
 	CPULimit    environment.Quantity `json:"cpu_limit" default:"" nullable:"true" doc:"CPU limit, such as 1000m"`
 	MemoryLimit environment.Quantity `json:"memory_limit" default:"" nullable:"true" doc:"Memory limit, such as 1024Mi"`
 	DiskLimit   environment.Quantity `json:"disk_limit" default:"" nullable:"true" doc:"Disk limit, such as 10Gi"`
-	DiskRate    environment.Quantity `json:"disk_rate_limit" default:"" nullable:"true" doc:"Disk throughput limit in bytes per second, such as 50Mi, for reads and for writes"`
-	Bandwidth   environment.Quantity `json:"bandwidth_limit" default:"" nullable:"true" doc:"Network bandwidth limit in bytes per second, such as 10Mi, for each direction"`
+	DiskRate    environment.Quantity `json:"disk_rate_limit" default:"" nullable:"true" doc:"Limit of disk reads and of writes in bytes/s"`
+	Bandwidth   environment.Quantity `json:"bandwidth_limit" default:"" nullable:"true" doc:"Network limit per direction in bytes/s"`
 
 	Labels    map[string]string   `json:"labels" nullable:"true" doc:"Labels to filter lists by"`
 	Isolation string              `json:"isolation" default:"" nullable:"true" doc:"Isolation mechanism"`
 	Network   *environment.Policy `json:"network" doc:"Egress policy"`
 	Volumes   []Volume            `json:"volumes" nullable:"true" doc:"Volumes to mount"`
-	Secrets   []string            `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of the secrets to give it"`
+	Secrets   []string            `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of secrets that it uses"`
 	Snapshot  string              `json:"from_snapshot" default:"" nullable:"true" doc:"Snapshot to start its disk from"`
 }
 
@@ -63,7 +63,7 @@ type Volume struct {
 	ReadOnly bool   `json:"read_only" default:"false" doc:"Mount it read-only"`
 }
 
-// checkLifetime refuses timeouts beyond what this hub allows.
+// checkLifetime rejects timeouts above the limits of this hub.
 func (s *Service) checkLifetime(l sandbox.Lifetime) error {
 	if l.Timeout > s.MaxTimeout {
 		return op.Errorf(op.Invalid, "timeout %v: use at most %v minutes, or -1 for never",
@@ -76,8 +76,8 @@ func (s *Service) checkLifetime(l sandbox.Lifetime) error {
 	return nil
 }
 
-// checkAbilities refuses what the provider would only pretend to do.
-// networkGiven says that the request has an egress policy.
+// checkAbilities rejects options that the provider does not support. networkGiven means that the
+// request has an egress policy.
 func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	able := s.Provider.Abilities()
 	idles := spec.Lifetime.IdleTimeout > 0
@@ -104,11 +104,11 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	return nil
 }
 
-// checkImported refuses an imported image that does not exist: the provider would look for it in a
-// registry.
+// checkImported rejects an imported image that does not exist: the provider would try to pull it
+// from a registry.
 func (s *Service) checkImported(ctx context.Context, name, ref string) error {
 	p, ok := s.Provider.(sandbox.Importer)
-	if !ok || !strings.HasPrefix(name, imageref.Imported) || !s.Provider.Abilities().Image {
+	if !ok || !strings.HasPrefix(name, naming.Imported) || !s.Provider.Abilities().Image {
 		return nil
 	}
 	list, err := p.Images(ctx, ref)
@@ -123,8 +123,8 @@ func (s *Service) checkImported(ctx context.Context, name, ref string) error {
 	return op.Errorf(op.NotFound, "no image %q; list imported images with GET /api/v1/image", name)
 }
 
-// fitCPU refuses a request for more CPUs than there are. What an environment or a default asks for
-// is lowered to that: they are written for more than one machine.
+// fitCPU rejects a request for more CPUs than the machine has. Values of environments and defaults
+// are lowered instead, because they apply to many machines.
 func (s *Service) fitCPU(r *sandbox.Resources, in CreateIn) error {
 	most := s.Provider.Abilities().MaxCPU
 	if most == 0 {
@@ -156,8 +156,8 @@ func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) 
 	return s.Environments.Find(name)
 }
 
-// spec completes a request. The result shares nothing with the request, the
-// environment or the defaults.
+// spec completes a request. The result shares no memory with the request, the environment or the
+// defaults.
 func (s *Service) spec(ctx context.Context, env environment.Environment, in CreateIn) (sandbox.Spec, error) {
 	spec, err := env.Spec(s.Environments.Defaults())
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 	}
 	spec.Name, spec.Owner = in.Name, caller.Owner(ctx)
 	named := in.Image
-	if in.Image, err = imageref.Resolve(spec.Owner, named); err != nil {
+	if in.Image, err = naming.ResolveImage(spec.Owner, named); err != nil {
 		return spec, err
 	}
 	if err := s.checkImported(ctx, named, in.Image); err != nil {
@@ -184,7 +184,7 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 		spec.Volumes = append(spec.Volumes, sandbox.Volume(v))
 	}
 	if in.App != "" {
-		note.Set(&spec, note.App, in.App)
+		naming.Annotate(&spec, naming.AnnotationApp, in.App)
 	}
 	amounts := environment.Amounts{CPU: in.CPU, Memory: in.Memory, CPULimit: in.CPULimit, MemoryLimit: in.MemoryLimit,
 		Disk: in.DiskLimit, DiskRate: in.DiskRate, Bandwidth: in.Bandwidth}
@@ -215,7 +215,7 @@ func overlay(base, over map[string]string) map[string]string {
 	return out
 }
 
-// CreateOut is a sentence, or the sandbox.
+// CreateOut is a message or the sandbox.
 type CreateOut struct {
 	text string
 	full *Object
@@ -251,7 +251,7 @@ func (s *Service) Create(ctx context.Context, in CreateIn) (CreateOut, error) {
 	return out, nil
 }
 
-// Make creates a sandbox, whichever way it was asked for.
+// Make creates a sandbox for any kind of request.
 func (s *Service) Make(ctx context.Context, in CreateIn) (sandbox.Sandbox, error) {
 	return s.MakeWith(ctx, in, func(*sandbox.Spec) {})
 }

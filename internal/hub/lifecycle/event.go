@@ -11,21 +11,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Event is one thing that happened.
+// Event is one event of a sandbox.
 type Event struct {
-	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded (a limit was hit), idle, expired, or missed: events were lost, and the current state follows"`
+	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded, idle, expired, or missed (events lost)"`
 	Time    time.Time `json:"time"`
-	Sandbox *Object   `json:"sandbox,omitempty" doc:"The sandbox right after the event, without its environment and arguments"`
+	Sandbox *Object   `json:"sandbox,omitempty" doc:"The sandbox after the event, without its environment and arguments"`
 	Message string    `json:"message,omitempty"`
 }
 
-// EventsIn asks for the events of a sandbox.
+// EventsIn selects the events of a sandbox.
 type EventsIn struct {
 	Name  string `path:"name" doc:"Name of the sandbox"`
 	After string `query:"after" default:"" doc:"ID of the last event received; same as Last-Event-ID"`
 }
 
-// AllEventsIn asks for all events.
+// AllEventsIn selects the events of all sandboxes of a tenant.
 type AllEventsIn struct {
 	User  string `query:"user" default:"" doc:"Tenant whose sandboxes to follow, or * for all; admins only"`
 	After string `query:"after" default:"" doc:"ID of the last event received; same as Last-Event-ID"`
@@ -37,7 +37,7 @@ func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) e
 	sb, err := s.Fleet.Find(ctx, in.Name)
 	f.match = func(e history.Event) bool { return e.Sandbox.ID == sb.ID }
 	if err != nil {
-		// It may have been deleted while the reader was away.
+		// It may have been deleted while the reader was disconnected.
 		who, admin := caller.Owner(ctx), caller.IsAdmin(op.CallOf(ctx))
 		f.match = func(e history.Event) bool {
 			owned := e.Sandbox.Spec.Owner == who
@@ -62,7 +62,7 @@ func (s *Service) AllEvents(ctx context.Context, in AllEventsIn, send func(op.Ev
 	who, err := caller.Select(ctx, in.User)
 	f := follower{service: s, send: send, after: resumeID(ctx, in.After)}
 	f.current = func() ([]sandbox.Sandbox, error) { return s.Select(ctx, ListIn{User: in.User}) }
-	// Of a user who does not exist for the caller nothing happens.
+	// A tenant that is not visible to the caller has no events.
 	f.match = func(e history.Event) bool { return err == nil && who.Has(e.Sandbox.Spec.Owner) }
 	return f.run(ctx)
 }
@@ -83,7 +83,7 @@ type follower struct {
 	untilDeleted bool
 }
 
-// hasMissed reports whether anything that matches happened since the reader left.
+// hasMissed reports whether the reader missed a matching event while it was disconnected.
 func (f *follower) hasMissed() bool {
 	seq, ok := f.service.History.Find(f.after)
 	if !ok {
@@ -97,8 +97,8 @@ func (f *follower) hasMissed() bool {
 	return false
 }
 
-// run sends the current state, then what happens. A reader that comes back in time
-// gets only what it has missed.
+// run sends the current state, then events. A reader that reconnects in time gets only the events
+// that it missed.
 func (f *follower) run(ctx context.Context) error {
 	log := f.service.History
 	seq, known := log.Find(f.after)
@@ -119,7 +119,7 @@ func (f *follower) run(ctx context.Context) error {
 		next := log.After(seq)
 		if next.Lost {
 			if err := f.sendEvent(ctx, next.Last, Event{Type: "missed", Time: time.Now().UTC(),
-				Message: "this reader is too slow; the current state follows"}, nil); err != nil {
+				Message: "events were lost because this reader is too slow; the current state follows"}, nil); err != nil {
 				return err
 			}
 			var err error
@@ -151,8 +151,8 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// sendCurrent sends the current state and returns from where to go on. What
-// happens meanwhile is sent again, never left out.
+// sendCurrent sends the current state and returns the position at which to continue. Events that
+// occur meanwhile are sent twice rather than lost.
 func (f *follower) sendCurrent(ctx context.Context) (int64, error) {
 	seq := f.service.History.Last()
 	list, err := f.current()

@@ -7,21 +7,21 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // ForkOp is the operation that copies a sandbox.
 func (s *Service) ForkOp() op.Op {
 	return op.New(op.Spec{Name: "sandbox_fork", Tool: "forkSandbox", Route: "POST " + one + "/fork", Tag: "snapshot", Verb: "fork",
-		Doc: "Create copies of a sandbox from the disk that it has at this moment: all or none. Processes start afresh in them."}, s.Fork)
+		Doc: "Create copies of a sandbox from its current disk: all or none. Processes are not copied."}, s.Fork)
 }
 
-// ForkIn asks for copies.
+// ForkIn describes the copies.
 type ForkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
-	Names []string `json:"names" nullable:"true" maxItems:"100" doc:"Names of the copies; generated if missing"`
-	Count int      `json:"count" default:"0" minimum:"0" maximum:"100" doc:"Number of copies; default: the number of names, or 1"`
+	Names []string `json:"names" nullable:"true" maxItems:"100" doc:"Names of the copies. Default: generated"`
+	Count int      `json:"count" default:"0" minimum:"0" maximum:"100" doc:"Number of copies. Default: the number of names, or 1"`
 }
 
 // Fork creates copies.
@@ -70,17 +70,17 @@ func (s *Service) Fork(ctx context.Context, in ForkIn) ([]Object, error) {
 	return out, nil
 }
 
-// copySpec is the Spec of a copy. Its time begins anew; what the original was
-// given later is not its own.
+// copySpec is the Spec of a copy. Its timeouts start again, and it does not inherit changes that the
+// hub made to the original.
 func (s *Service) copySpec(original sandbox.Spec) sandbox.Spec {
 	spec := original.Clone()
 	spec.Name = ""
-	delete(spec.Annotations, note.Active)
+	delete(spec.Annotations, naming.AnnotationLastActive)
 	spec.Lifetime.Timeout = min(spec.Lifetime.Timeout, s.MaxTimeout)
 	return spec
 }
 
-// provisionAll provisions copies. If one cannot be, none stays.
+// provisionAll sends secrets to all copies. If one fails, all are deleted.
 func (s *Service) provisionAll(ctx context.Context, made []sandbox.Sandbox) error {
 	for _, m := range made {
 		if err := s.Secrets.Provision(ctx, m); err != nil {

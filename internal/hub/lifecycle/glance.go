@@ -6,35 +6,35 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// GlanceIn names a sandbox and the size of its picture.
+// GlanceIn selects a sandbox and the size of its picture.
 type GlanceIn struct {
 	Name  string `path:"name" doc:"Name of the sandbox"`
 	Width int    `query:"width" default:"320" minimum:"80" maximum:"800" doc:"Width of the picture in pixels"`
 }
 
-// GlanceOut is what a sandbox is doing.
+// GlanceOut is a preview of a sandbox.
 type GlanceOut struct {
-	Kind    string `json:"kind" enum:"screen,terminal,none" doc:"What is shown; none also if it does not run"`
+	Kind    string `json:"kind" enum:"screen,terminal,none" doc:"Kind of preview; none also if the sandbox is not running"`
 	Status  string `json:"status" doc:"State of the sandbox"`
 	Picture []byte `json:"picture" nullable:"true" doc:"JPEG, in base64"`
 	Text    string `json:"text" doc:"Last lines of its terminal"`
 }
 
-// glanceOp is the operation for walls of many sandboxes.
+// glanceOp returns the preview for overviews of many sandboxes.
 func (s *Service) glanceOp() op.Op {
 	return op.New(op.Spec{Name: "sandbox_glance", Route: "GET /api/v1/sandbox/{name}/glance", Tag: "sandbox",
 		Verb: "glance", ReadOnly: true, NoTool: true,
-		Doc: "Show what a sandbox is doing, as a small picture of its display or the end of its latest terminal. " +
-			"Neither wakes it nor keeps it awake."}, s.Glance)
+		Doc: "Show a preview of a sandbox: a small picture of its display, or the end of its latest terminal. " +
+			"Does not wake the sandbox or keep it awake."}, s.Glance)
 }
 
-// Glance asks the sandbox what it is doing.
+// Glance returns a preview of a sandbox.
 func (s *Service) Glance(ctx context.Context, in GlanceIn) (GlanceOut, error) {
 	sb, err := s.Fleet.Find(ctx, in.Name)
 	if err != nil {
 		return GlanceOut{}, err
 	}
-	op.CallOf(ctx).Recorded = true // a wall asks all the time, which would fill the audit log
+	op.CallOf(ctx).Recorded = true // overviews poll, which would fill the audit log
 	g := s.Fleet.Glance(ctx, sb, in.Width)
 	out := GlanceOut{Kind: g.Kind, Status: s.Show(ctx, sb).Status, Picture: g.Picture, Text: g.Text}
 	if out.Kind == "" {

@@ -18,7 +18,7 @@ type NetworkOut struct {
 	Connections []Connection `json:"connections" doc:"Latest connections, oldest first; empty if the provider does not report them"`
 }
 
-// Connection is one that a sandbox opened or tried to open.
+// Connection is a connection that a sandbox opened or tried to open.
 type Connection struct {
 	Time     time.Time `json:"time"`
 	Protocol string    `json:"protocol" enum:"http,connect,socks5"`
@@ -27,7 +27,7 @@ type Connection struct {
 	Address  string    `json:"address" doc:"Resolved destination address"`
 	Verdict  string    `json:"verdict" enum:"allowed,denied,failed"`
 	Reason   string    `json:"reason" doc:"Why it was denied or failed"`
-	Ended    bool      `json:"ended" doc:"Whether the connection is closed; the fields that follow are set then"`
+	Ended    bool      `json:"ended" doc:"Whether the connection is closed; only then the following fields are set"`
 	Up       int64     `json:"up_bytes"`
 	Down     int64     `json:"down_bytes"`
 	Took     float64   `json:"took_ms" doc:"Milliseconds"`
@@ -50,11 +50,11 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 // SetNetworkIn is a new egress policy.
 type SetNetworkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
-	Mode  string   `json:"mode" default:"" doc:"none: no egress; allow: only the destinations in the list; open: everything but the host and private addresses"`
+	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
 	Allow []string `json:"allow" nullable:"true" doc:"Allowed destinations: names, *.names, addresses and ranges, each optionally with :port"`
 }
 
-// SetNetwork changes the policy at once.
+// SetNetwork changes the policy immediately.
 func (s *Service) SetNetwork(ctx context.Context, in SetNetworkIn) (Object, error) {
 	sb, err := s.Fleet.Find(ctx, in.Name)
 	if err != nil {
@@ -77,13 +77,13 @@ func (s *Service) SetNetwork(ctx context.Context, in SetNetworkIn) (Object, erro
 	return s.Show(ctx, sb), nil
 }
 
-// LogsIn asks for a log.
+// LogsIn selects a log.
 type LogsIn struct {
 	Name string `path:"name" doc:"Name of the sandbox"`
 	Max  int64  `query:"max" default:"65536" minimum:"1" maximum:"16777216" doc:"Maximum number of bytes"`
 }
 
-// Logs reads the end of a sandbox's output.
+// Logs returns the last output of a sandbox.
 func (s *Service) Logs(ctx context.Context, in LogsIn) (*op.Blob, error) {
 	sb, err := s.Fleet.Find(ctx, in.Name)
 	if err != nil {
@@ -103,12 +103,12 @@ func (s *Service) Logs(ctx context.Context, in LogsIn) (*op.Blob, error) {
 
 // StatsOut is the resource usage of a sandbox; -1 if unknown.
 type StatsOut struct {
-	CPU      float64   `json:"cpu_seconds" doc:"CPU time since it was started"`
+	CPU      float64   `json:"cpu_seconds" doc:"CPU time since its start"`
 	Memory   int64     `json:"memory_bytes"`
 	Pids     int64     `json:"pids" doc:"Processes and threads"`
 	Disk     int64     `json:"disk_bytes"`
 	OOMKills int64     `json:"oom_kills" doc:"Processes killed because the memory limit was reached"`
-	Open     int       `json:"open_requests" doc:"Requests and streams to it that are under way"`
+	Open     int       `json:"open_requests" doc:"In-flight requests and streams"`
 	Time     time.Time `json:"time"`
 }
 

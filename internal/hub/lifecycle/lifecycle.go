@@ -1,7 +1,7 @@
 // Package lifecycle creates, shows, changes and deletes sandboxes for callers.
 //
-// It owns what callers see of a sandbox (Object) and the rules for what they may
-// ask for. It refuses what the provider would only pretend to do.
+// It owns the representation of a sandbox for callers (Object) and validates requests. It rejects
+// options that the provider does not support.
 package lifecycle
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// Fleet is the sandboxes that the hub runs.
+// Fleet is the set of sandboxes that the hub runs.
 type Fleet interface {
 	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
 	Observe(sandbox.Sandbox)
@@ -37,12 +37,12 @@ type Fleet interface {
 	SaveRecord(ctx context.Context, sb sandbox.Sandbox)
 }
 
-// Quota reserves room for sandboxes.
+// Quota reserves quota for sandboxes.
 type Quota interface {
 	Reserve(ctx context.Context, owner string, specs ...sandbox.Spec) (*usage.Reservation, error)
 }
 
-// Secrets are what sandboxes are given beside their Spec.
+// Secrets assigns secrets to sandboxes.
 type Secrets interface {
 	Assign(s *sandbox.Spec, names []string) error
 	Provision(context.Context, sandbox.Sandbox) error
@@ -56,18 +56,18 @@ type Config struct {
 	Secrets      Secrets
 	Environments *environment.Catalog
 	History      *history.Log
-	// Warm returns how many sandboxes of each environment are ready to be handed out; nil: there are none.
+	// Warm returns the number of ready sandboxes in the warm pool of each environment; nil: no pools.
 	Warm func() map[string]int
 
-	// MaxTimeout and MaxIdleTimeout bound what may be asked for.
+	// MaxTimeout and MaxIdleTimeout are upper limits for requests.
 	MaxTimeout, MaxIdleTimeout time.Duration
-	// Domains are the names below which ports have hosts of their own.
-	Domains address.Domains
+	// Domains are the domains under which ports have host names.
+	Domains naming.Domains
 	Version string
 	Metrics *metric.Registry
 }
 
-// Service offers the operations on sandboxes.
+// Service implements the operations on sandboxes.
 type Service struct {
 	Config
 	created func(n float64, values ...string)
@@ -92,42 +92,42 @@ const one = "/api/v1/sandbox/{name}"
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: CreateOp, Route: "POST /api/v1/sandbox", Tag: "sandbox", Verb: "create",
-			Doc: "Create a sandbox and reply when it is ready. Everything is optional: the name is generated if " +
-				"missing, and the environment provides the rest. " +
-				"The reply is a sentence with the name; with full=true it is the whole sandbox."}, s.Create),
+			Doc: "Create a sandbox and reply when it is ready. All fields are optional: the name is generated if " +
+				"missing, and the environment provides other defaults. " +
+				"Returns a message with the name, or the full sandbox object with full=true."}, s.Create),
 		op.New(op.Spec{Name: "sandbox_list", Access: op.AccessRead, Route: "GET /api/v1/sandbox", Tag: "sandbox", Verb: "list", ReadOnly: true,
 			Columns: []string{"name", "status", "environment", "created_at", "expires_at"},
 			Wide:    []string{"id", "user", "image", "isolation", "url"},
-			Doc: "List sandboxes, oldest first. With limit the reply is one page, {items, next}; pass after=next " +
-				"to get the following page."}, s.List),
+			Doc: "List sandboxes, oldest first. With limit, returns one page, {items, next}; pass after=next " +
+				"to get the next page."}, s.List),
 		op.New(op.Spec{Name: "sandbox_get", Access: op.AccessRead, Route: "GET " + one, Tag: "sandbox", Verb: "get", ReadOnly: true,
 			Doc: "Show a sandbox."}, s.Get),
 		op.New(op.Spec{Name: "sandbox_delete", Route: "DELETE " + one, Tag: "sandbox", Verb: "rm", Destructive: true,
 			Doc: "Delete a sandbox and everything in it. Its volumes are kept."}, s.Delete),
 		op.New(op.Spec{Name: "sandbox_extend", Route: "POST " + one + "/extend", Tag: "sandbox", Verb: "extend",
-			Doc: "Extend the life of a sandbox: it expires timeout minutes from now. Its idle timeout can be changed, too."}, s.Extend),
+			Doc: "Extend the timeout of a sandbox: it expires timeout minutes from now. Can also change its idle timeout."}, s.Extend),
 		op.New(op.Spec{Name: "sandbox_pause", Route: "POST " + one + "/pause", Tag: "sandbox", Verb: "pause",
-			Doc: "Pause a sandbox: it stays in memory and uses no CPU. The next request to it resumes it."}, s.Pause),
+			Doc: "Pause a sandbox: it stays in memory and uses no CPU. The next request resumes it."}, s.Pause),
 		op.New(op.Spec{Name: "sandbox_resume", Route: "POST " + one + "/resume", Tag: "sandbox", Verb: "resume",
-			Doc: "Resume a paused sandbox where it was."}, s.Resume),
+			Doc: "Resume a paused sandbox."}, s.Resume),
 		op.New(op.Spec{Name: "sandbox_stop", Route: "POST " + one + "/stop", Tag: "sandbox", Verb: "stop",
-			Doc: "Stop a sandbox: all its processes end, its disk is kept. The next request to it starts it."}, s.Stop),
+			Doc: "Stop a sandbox: all its processes end and its disk is kept. The next request starts it."}, s.Stop),
 		op.New(op.Spec{Name: "sandbox_start", Route: "POST " + one + "/start", Tag: "sandbox", Verb: "start",
-			Doc: "Start a stopped or failed sandbox on its disk, and reply when it is ready."}, s.Start),
+			Doc: "Start a stopped or failed sandbox with its disk, and reply when it is ready."}, s.Start),
 		op.New(op.Spec{Name: "sandbox_network", Access: op.AccessRead, Route: "GET " + one + "/network",
 			Tag: "sandbox", Verb: "network show", ReadOnly: true,
 			Doc: "Show the egress policy of a sandbox and its latest connections, including denied ones."}, s.Network),
 		op.New(op.Spec{Name: "sandbox_set_network", Route: "PUT " + one + "/network", Tag: "sandbox", Verb: "network set",
-			Doc: "Change the egress policy of a sandbox at once: connections that are no longer allowed are cut."}, s.SetNetwork),
+			Doc: "Change the egress policy of a sandbox immediately. Connections that the new policy denies are closed."}, s.SetNetwork),
 		op.New(op.Spec{Name: "sandbox_logs", Access: op.AccessRead, Content: op.ContentForeign,
 			Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
-			Doc: "Read the end of the output of a sandbox's main program."}, s.Logs),
+			Doc: "Read the last output of a sandbox's main program."}, s.Logs),
 		op.New(op.Spec{Name: "sandbox_stats", Access: op.AccessRead, Route: "GET " + one + "/stats", Tag: "sandbox",
 			Verb: "stats", ReadOnly: true,
 			Doc: "Show the resource usage of a sandbox."}, s.Stats),
 		op.Stream[EventsIn, Event](op.Spec{Name: "sandbox_events", Access: op.AccessRead,
 			Route: "GET " + one + "/events", Tag: "sandbox", Verb: "events", ReadOnly: true,
-			Doc: "Follow the events of a sandbox as server-sent events. Last-Event-ID, or after, resumes a broken stream."}, s.Events),
+			Doc: "Follow the events of a sandbox as server-sent events. Last-Event-ID or after resumes an interrupted stream."}, s.Events),
 		op.Stream[AllEventsIn, Event](op.Spec{Name: "hub_events", Access: op.AccessRead, Route: "GET /api/v1/events",
 			Tag: "hub", Verb: "watch", ReadOnly: true,
 			Doc: "Follow the events of all sandboxes as server-sent events."}, s.AllEvents),
@@ -136,7 +136,7 @@ func (s *Service) Ops() []op.Op {
 			Verb: "environments", ReadOnly: true,
 			Doc: "List the environments that sandboxes can be created from."}, s.ListEnvironments),
 		op.New(op.Spec{Name: "hub_info", Access: op.AccessRead, Route: "GET /api/v1/hub", Tag: "hub", Verb: "info", ReadOnly: true,
-			Doc: "Show what this hub supports on its machine, and what is missing there."}, s.Info),
+			Doc: "Show what this hub supports on its machine, and which requirements are missing."}, s.Info),
 	}
 }
 
@@ -168,24 +168,24 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 	return "Sandbox " + in.Name + " deleted successfully", nil
 }
 
-// Discard deletes a sandbox that nobody shall know of.
+// Discard deletes a sandbox that was never returned to a caller.
 func (s *Service) Discard(ctx context.Context, id string) {
 	if s.Provider.Delete(ctx, id) == nil {
 		s.Fleet.Forget(id)
 	}
 }
 
-// ExtendIn is more time for a sandbox.
+// ExtendIn is a new timeout.
 type ExtendIn struct {
 	Name        string   `path:"name" doc:"Name of the sandbox"`
-	Timeout     *float64 `json:"timeout" doc:"Minutes from now until it is deleted; -1: never. Without this and idle_timeout, the default timeout"`
+	Timeout     *float64 `json:"timeout" doc:"Minutes from now until the timeout; -1: never. Default if no field is set"`
 	IdleTimeout *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy  string   `json:"idle_policy" default:"" nullable:"true" doc:"What happens to an idle sandbox: delete, stop (also called scaledown) or pause"`
+	IdlePolicy  string   `json:"idle_policy" default:"" nullable:"true" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 
-	TimeoutPolicy string `json:"timeout_policy" default:"" nullable:"true" doc:"What happens when the timeout is reached: delete, stop or pause"`
+	TimeoutPolicy string `json:"timeout_policy" default:"" nullable:"true" doc:"Action at the timeout: delete, stop or pause"`
 }
 
-// Extend gives a sandbox more time.
+// Extend changes the timeouts of a sandbox.
 func (s *Service) Extend(ctx context.Context, in ExtendIn) (Object, error) {
 	timeout := s.Environments.Defaults().Timeout
 	if in.Timeout == nil && in.IdleTimeout == nil && in.IdlePolicy == "" && in.TimeoutPolicy == "" {
@@ -228,10 +228,10 @@ func (s *Service) Extend(ctx context.Context, in ExtendIn) (Object, error) {
 	return s.Show(ctx, sb), nil
 }
 
-// PauseIn is how to pause a sandbox.
+// PauseIn selects how to pause a sandbox.
 type PauseIn struct {
 	Name   string `path:"name" doc:"Name of the sandbox"`
-	ToDisk bool   `json:"to_disk" default:"false" nullable:"true" doc:"Write its memory to disk and free it; resume, or a request, brings its processes back. Only sandboxes with isolation gvisor can be (see pause_to_disk of the hub's abilities); otherwise it is refused, and the sandbox keeps running"`
+	ToDisk bool   `json:"to_disk" default:"false" nullable:"true" doc:"Save memory to disk and free it. Requires isolation gvisor"`
 }
 
 // Pause pauses a sandbox.
@@ -245,8 +245,8 @@ func (s *Service) Pause(ctx context.Context, in PauseIn) (Object, error) {
 			return Object{}, err
 		}
 		return Object{}, op.Errorf(op.Invalid,
-			"to_disk: provider %s cannot write the processes of a sandbox to disk here, which takes gVisor (runsc) and a hub with root; "+
-				"pause it without to_disk to keep it in memory, or stop it to keep its disk only", s.Provider.Abilities().Provider)
+			"to_disk: provider %s cannot save processes to disk here, because that requires gVisor (runsc) and a hub with root; "+
+				"pause without to_disk to keep the sandbox in memory, or stop it to keep only its disk", s.Provider.Abilities().Provider)
 	}
 	return s.suspend(ctx, in.Name, s.Provider.Pause)
 }
@@ -266,7 +266,8 @@ func (s *Service) Start(ctx context.Context, in NameIn) (Object, error) {
 	return s.Change(ctx, in.Name, func(ctx context.Context, id string) error { return s.Fleet.Start(ctx, id, s.Provider.Start) })
 }
 
-// suspend puts a sandbox to sleep, after its record was saved: who sleeps cannot be asked for it.
+// suspend saves the activity record of a sandbox, then pauses or stops it: a suspended sandbox cannot
+// be queried.
 func (s *Service) suspend(ctx context.Context, name string, do func(ctx context.Context, id string) error) (Object, error) {
 	if sb, err := s.Fleet.Find(ctx, name); err == nil {
 		s.Fleet.SaveRecord(ctx, sb)
@@ -274,13 +275,13 @@ func (s *Service) suspend(ctx context.Context, name string, do func(ctx context.
 	return s.Change(ctx, name, do)
 }
 
-// Change brings a sandbox into another state and shows it.
+// Change changes the state of a sandbox and returns it.
 func (s *Service) Change(ctx context.Context, name string, do func(ctx context.Context, id string) error) (Object, error) {
 	sb, err := s.Fleet.Find(ctx, name)
 	if err != nil {
 		return Object{}, err
 	}
-	// Whoever changes its state means to use it: its idle time begins anew.
+	// A change of state counts as use: it restarts the idle timeout.
 	s.Fleet.Touch(sb.ID)
 	if err := do(ctx, sb.ID); err != nil {
 		return Object{}, fault.FromProvider(name, err)
@@ -293,8 +294,8 @@ func (s *Service) Change(ctx context.Context, name string, do func(ctx context.C
 	return s.Show(ctx, sb), nil
 }
 
-// ListEnvironments lists the environments. Their variables may hold secrets of the
-// operator, so only admins see them.
+// ListEnvironments lists the environments. Their variables can contain secrets of the operator, so
+// only admins see them.
 func (s *Service) ListEnvironments(ctx context.Context, _ op.None) ([]environment.Environment, error) {
 	list := slices.Clone(s.Environments.List())
 	if !caller.IsAdmin(op.CallOf(ctx)) {
@@ -305,22 +306,22 @@ func (s *Service) ListEnvironments(ctx context.Context, _ op.None) ([]environmen
 	return list, nil
 }
 
-// Info is what a hub can do.
+// Info describes the abilities of a hub.
 type Info struct {
 	Version   string            `json:"version"`
-	Abilities sandbox.Abilities `json:"abilities" doc:"What the provider supports on this machine, and what is missing"`
-	Fault     string            `json:"environments_fault,omitempty" doc:"What is wrong with the environments file"`
-	Pools     []Pool            `json:"pools,omitempty" doc:"Warm pools, for admins: how fast others use them up is not for tenants"`
+	Abilities sandbox.Abilities `json:"abilities" doc:"What the provider supports on this machine, and which requirements are missing"`
+	Fault     string            `json:"environments_fault,omitempty" doc:"Error in the environments file"`
+	Pools     []Pool            `json:"pools,omitempty" doc:"Warm pools; only for admins"`
 }
 
-// Pool is the warm sandboxes of an environment.
+// Pool is the warm pool of an environment.
 type Pool struct {
 	Environment string `json:"environment" doc:"Name of the environment"`
 	Size        int    `json:"size" doc:"Number of sandboxes to keep ready"`
-	Ready       int    `json:"ready" doc:"Number of sandboxes that are ready now"`
+	Ready       int    `json:"ready" doc:"Number of sandboxes that are ready"`
 }
 
-// Info shows what the hub can do.
+// Info returns the abilities of the hub.
 func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	i := Info{Version: s.Version, Abilities: s.Provider.Abilities()}
 	if err := s.Environments.Fault(); err != nil {

@@ -18,10 +18,10 @@ import (
 
 // ListIn selects sandboxes.
 type ListIn struct {
-	Status      []string `query:"status,omitempty" enum:"creating,running,paused,stopped,failed,deleting" doc:"Only sandboxes in one of these states"`
+	Status      []string `query:"status,omitempty" enum:"creating,running,paused,stopped,failed,deleting" doc:"Filter by state"`
 	Environment string   `query:"environment" default:"" doc:"Only sandboxes of this environment"`
 	Label       []string `query:"label,omitempty" doc:"Only sandboxes with all these labels: key=value, or key for any value"`
-	User        string   `query:"user" default:"" doc:"Tenant whose sandboxes to list, or * for all; admins only. Use the id to address another tenant's sandbox"`
+	User        string   `query:"user" default:"" doc:"Tenant, or * for all; admins only. Address other tenants' sandboxes by id"`
 	Limit       int      `query:"limit" default:"0" minimum:"0" maximum:"1000" doc:"Page size; 0: no paging"`
 	After       string   `query:"after" default:"" doc:"Cursor: the next value of the previous page"`
 }
@@ -42,7 +42,7 @@ type Page struct {
 	Next  string   `json:"next" doc:"Cursor of the next page; empty on the last page"`
 }
 
-// ChoiceOp is an array, or a page if one was asked for.
+// ChoiceOp returns an array, or a page if the request has a limit.
 func (o ListOut) ChoiceOp() any {
 	if o.page {
 		return Page{o.items, o.next}
@@ -95,7 +95,7 @@ func (s *Service) Select(ctx context.Context, in ListIn) ([]sandbox.Sandbox, err
 	who, all := caller.Owner(ctx), false
 	if in.User != "" && in.User != who {
 		if !caller.IsAdmin(op.CallOf(ctx)) {
-			return nil, nil // there are none that this caller could see
+			return nil, nil // other users are not visible to this caller
 		}
 		who, all = in.User, in.User == "*"
 	}
@@ -128,7 +128,7 @@ func (s *Service) Select(ctx context.Context, in ListIn) ([]sandbox.Sandbox, err
 	return list, nil
 }
 
-// cursor is a place in the list that stays valid when sandboxes come and go.
+// cursor is a position in the list that stays valid when sandboxes are created and deleted.
 type cursor struct {
 	created int64
 	id      string

@@ -10,10 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
-	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -32,10 +30,10 @@ type Object struct {
 	Ports       []int             `json:"ports"`
 	Labels      map[string]string `json:"labels"`
 
-	Timeout     float64 `json:"timeout" doc:"Minutes from its creation until it is deleted; -1: never"`
-	End         string  `json:"timeout_policy" doc:"What happens when the timeout is reached"`
+	Timeout     float64 `json:"timeout" doc:"Minutes from its creation until the timeout policy applies; -1: never"`
+	End         string  `json:"timeout_policy" doc:"Action at the timeout"`
 	IdleTimeout float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
-	IdlePolicy  string  `json:"idle_policy" doc:"What happens to an idle sandbox"`
+	IdlePolicy  string  `json:"idle_policy" doc:"Action if idle"`
 	CPU         string  `json:"cpu"`
 	Memory      string  `json:"memory"`
 	CPULimit    string  `json:"cpu_limit"`
@@ -45,22 +43,22 @@ type Object struct {
 	Bandwidth   string  `json:"bandwidth_limit,omitempty" doc:"Bytes per second, for each direction"`
 
 	Status       string     `json:"status" enum:"creating,running,paused,stopped,failed,deleting"`
-	Message      string     `json:"message,omitempty" doc:"Why it is in this state"`
+	Message      string     `json:"message,omitempty" doc:"Reason for the state"`
 	CreatedAt    time.Time  `json:"created_at"`
-	ExpiresAt    *time.Time `json:"expires_at" doc:"When it is deleted; null: never"`
-	LastActiveAt time.Time  `json:"last_active_at" doc:"When it was last used"`
+	ExpiresAt    *time.Time `json:"expires_at" doc:"Time at which the timeout policy applies; null: never"`
+	LastActiveAt time.Time  `json:"last_active_at" doc:"Time of last use"`
 
 	URL       string             `json:"url" doc:"URL of its server"`
-	Endpoints map[string]string  `json:"endpoints" doc:"Further URLs: mcp, and each port"`
+	Endpoints map[string]string  `json:"endpoints" doc:"Other URLs: mcp, and each port"`
 	Isolation string             `json:"isolation,omitempty"`
 	Network   environment.Policy `json:"network"`
 	Volumes   []Volume           `json:"volumes"`
 	Snapshot  string             `json:"from_snapshot,omitempty"`
-	Secrets   []string           `json:"secrets,omitempty" doc:"Names of the secrets it was given"`
+	Secrets   []string           `json:"secrets,omitempty" doc:"Names of secrets that it uses"`
 	Stages    []Stage            `json:"stages" doc:"Timing of the latest create or start"`
 }
 
-// Stage is one step of a create or start.
+// Stage is the timing of one step of a create or start.
 type Stage struct {
 	Name string  `json:"name"`
 	Took float64 `json:"took_ms" doc:"Milliseconds"`
@@ -70,8 +68,8 @@ type Stage struct {
 func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	spec := sb.Spec
 	o := Object{
-		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: imageref.Name(spec.Image),
-		App:  spec.Annotations[note.App],
+		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: naming.ImageName(spec.Image),
+		App:  spec.Annotations[naming.AnnotationApp],
 		Args: spec.Args, Env: spec.Env, Workdir: spec.Workdir, Ports: spec.Ports, Labels: spec.Labels,
 		Timeout:     environment.Minutes(spec.Lifetime.Timeout),
 		IdleTimeout: environment.Minutes(spec.Lifetime.IdleTimeout), IdlePolicy: string(spec.Lifetime.IdlePolicy),
@@ -88,7 +86,7 @@ func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 		o.Env = maps.Clone(o.Env)
 		secret.HideEnv(o.Env)
 	}
-	if spec.Annotations[note.Scaledown] != "" {
+	if spec.Annotations[naming.AnnotationScaledown] != "" {
 		o.IdlePolicy = "scaledown"
 	}
 	if at, ok := fleet.Expiry(sb); ok {
@@ -105,8 +103,8 @@ func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	return o
 }
 
-// fillLists makes nil lists empty, also where no surface does it: a client that
-// iterates must not find null.
+// fillLists replaces nil lists by empty ones, because not every surface does: clients iterate over
+// them and must not get null.
 func (o *Object) fillLists() {
 	if o.Args == nil {
 		o.Args = []string{}
@@ -134,12 +132,12 @@ func (o *Object) fillLists() {
 // addAddresses adds the addresses at which the caller reaches the sandbox.
 func (s *Service) addAddresses(ctx context.Context, o *Object) {
 	call := op.CallOf(ctx)
-	// Another owner's sandbox is not found by its name.
+	// A name finds only the caller's own sandboxes.
 	name := o.Name
 	if o.User != caller.Owner(ctx) || call.Share != nil {
 		name = o.ID
 	}
-	at := func(path string) string { return call.URL("http", address.Prefix(name)+path, "") }
+	at := func(path string) string { return call.URL("http", naming.Path(name)+path, "") }
 	o.URL = at("/")
 	o.Endpoints = map[string]string{"mcp": at("/mcp")}
 	for _, p := range o.Ports {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// crowd counts the connections that are forwarded or wait, so that one client cannot take the places of all others.
+// crowd limits the connections that are forwarded or wait, so that one client cannot exhaust the limit.
 type crowd struct {
 	limit int
 
@@ -16,7 +16,7 @@ type crowd struct {
 	peers map[string]int // by address
 }
 
-// enter counts a connection in, until leave is called; false if there are too many.
+// enter counts a connection until leave is called; false if a limit is reached.
 func (c *crowd) enter(from net.Addr) (leave func(), ok bool) {
 	peer, _, err := net.SplitHostPort(from.String())
 	if err != nil {

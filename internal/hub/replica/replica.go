@@ -1,13 +1,12 @@
 //go:build linux
 
-// Package replica lets several hubs share one state folder behind one address: one of them
-// serves, the others forward the connections that they receive to it, and one of those takes
-// its place when it is gone. So every request to any replica reaches every sandbox, and there is
-// one clock, one pool and one writer of each file.
+// Package replica lets several hubs share one state folder behind one address. One replica is active; the
+// others forward their connections to it, and one of them takes over when it ends. So a request to any
+// replica reaches every sandbox, and there is one clock, one pool and one writer of each file.
 //
-// It owns the files replica.* of the folder. Who serves is decided by a lock, which the kernel or the file
-// server releases when its holder is gone. Replicas know each other by a key in the folder: nobody
-// else can forward connections, and so claim an address that is not his.
+// It owns the files replica.* of the folder. The active replica holds a lock, which the kernel or the file
+// server releases when the process ends. Replicas authenticate with a key in the folder, so that only they
+// can forward connections and the addresses of clients.
 package replica
 
 import (
@@ -32,41 +31,42 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 )
 
-// Config says who we are.
+// Config of a Member.
 type Config struct {
 	Dir     string // shared by all replicas
-	Address string // host:port at which the others reach us while we serve
+	Address string // host:port for connections of other replicas while this one is active
 	Log     *slog.Logger
-	// MaxConns is how many connections are forwarded or wait, of which one address may have half; default 8192.
+	// MaxConns is the maximum number of connections that are forwarded or wait, of which one address can
+	// have half; default 8192.
 	MaxConns int
 }
 
 const (
-	lockTime  = 200 * time.Millisecond // between looks whether the place is free
+	lockTime  = 200 * time.Millisecond // interval of attempts to take the lock
 	retryTime = 50 * time.Millisecond  // between attempts to forward
 	dialTime  = 3 * time.Second        // of one attempt
-	patience  = time.Minute            // of a connection without anybody who serves
+	patience  = time.Minute            // of a connection while no replica is active
 	maxConns  = 8192
-	maxLobby  = 256 // connections to the port for replicas that have not proved that they are one
+	maxLobby  = 256 // unauthenticated connections to the port for replicas
 )
 
-// leader is the file that says where the replica that serves is.
+// leader is the file with the address of the active replica.
 type leader struct {
 	Address   string `json:"address"`
 	Cert, Key []byte
 }
 
-// Member is a hub among its replicas. As a listener it has the connections of its own
-// address, and those that others forward.
+// Member is one replica. As a listener it accepts connections to its own address, and those that other
+// replicas forward.
 type Member struct {
 	cfg    Config
 	public net.Listener
 	lock   *os.File
-	others net.Listener           // nil until we serve
+	others net.Listener           // nil until this replica is active
 	own    atomic.Pointer[string] // its address
 
 	accepted chan net.Conn
-	serves   chan struct{} // closed when we serve
+	serves   chan struct{} // closed when this replica is active
 	crowd    crowd
 	lobby    tunnel.Lobby
 	life     context.Context
@@ -74,11 +74,11 @@ type Member struct {
 	work     sync.WaitGroup
 }
 
-// Join returns when this hub is the one that serves, or ctx is done. Until then the connections of public are
-// forwarded. Close closes public; Leave makes room for another.
+// Join returns when this replica is active, or ctx is done. Until then it forwards the connections of
+// public. Close closes public; Leave lets another replica take over.
 func Join(ctx context.Context, public net.Listener, cfg Config) (*Member, error) {
 	if u, ok := public.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // a successor may have it by then
+		u.SetUnlinkOnClose(false) // another replica can already use it
 	}
 	m := &Member{cfg: cfg, public: public, accepted: make(chan net.Conn), serves: make(chan struct{}), lobby: tunnel.Lobby{Max: maxLobby}}
 	m.crowd.limit = cmp.Or(cfg.MaxConns, maxConns)
@@ -105,7 +105,7 @@ func Join(ctx context.Context, public net.Listener, cfg Config) (*Member, error)
 
 func (m *Member) file(kind string) string { return filepath.Join(m.cfg.Dir, "replica."+kind) }
 
-// wait waits until the place of the one who serves is free, and takes it.
+// wait waits for the lock of the active replica and takes it.
 func (m *Member) wait(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := lockfile.TryLock(m.lock)
@@ -116,7 +116,7 @@ func (m *Member) wait(ctx context.Context) error {
 			return fmt.Errorf("lock %s: %w; replicas need a shared folder with working locks", m.lock.Name(), err)
 		}
 		if first {
-			m.cfg.Log.Info("another replica serves; forwarding to it until it is gone")
+			m.cfg.Log.Info("another replica is active; forwarding connections to it")
 		}
 		select {
 		case <-ctx.Done():
@@ -126,7 +126,7 @@ func (m *Member) wait(ctx context.Context) error {
 	}
 }
 
-// lead tells the others where we are.
+// lead publishes the address of this replica.
 func (m *Member) lead() error {
 	now, err := m.read()
 	if errors.Is(err, os.ErrNotExist) {
@@ -157,7 +157,7 @@ func (m *Member) read() (l leader, err error) {
 	return l, err
 }
 
-// settings are those of both ends, which have the same key.
+// settings are the TLS settings of both ends, which have the same key.
 func (l leader) settings() (*tls.Config, error) {
 	pin, err := tunnel.Pin(l.Cert)
 	if err != nil {
@@ -166,14 +166,14 @@ func (l leader) settings() (*tls.Config, error) {
 	return tunnel.Configure(l.Cert, l.Key, pin)
 }
 
-// accept calls f with every connection, until the listener is closed.
+// accept calls f with each connection, until the listener is closed.
 func (m *Member) accept(l net.Listener, f func(net.Conn)) {
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many open files, or so
+		if err != nil { // such as too many open files
 			select {
 			case <-m.life.Done():
 			case <-time.After(retryTime):
@@ -184,7 +184,7 @@ func (m *Member) accept(l net.Listener, f func(net.Conn)) {
 	}
 }
 
-// handleOne handles a connection unless there are too many.
+// handleOne handles a connection, unless there are too many.
 func (m *Member) handleOne(c net.Conn) {
 	leave, ok := m.crowd.enter(c.RemoteAddr())
 	if !ok {
@@ -195,7 +195,7 @@ func (m *Member) handleOne(c net.Conn) {
 	m.handle(c)
 }
 
-// handle serves a connection, or forwards it to who does.
+// handle serves a connection, or forwards it to the active replica.
 func (m *Member) handle(c net.Conn) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		select {
@@ -218,11 +218,11 @@ func (m *Member) handle(c net.Conn) {
 			return
 		}
 	}
-	m.cfg.Log.Warn("nobody serves; closing a connection")
+	m.cfg.Log.Warn("no active replica; closing connection")
 	c.Close()
 }
 
-// deliver hands a connection to our own server.
+// deliver passes a connection to the server of this replica.
 func (m *Member) deliver(c net.Conn) {
 	select {
 	case m.accepted <- c:
@@ -231,14 +231,14 @@ func (m *Member) deliver(c net.Conn) {
 	}
 }
 
-// maxAddress bounds the text of an address.
+// maxAddress is the maximum length of an address.
 const maxAddress = 64
 
-// errOwn says that the one who serves is this replica.
-var errOwn = errors.New("this replica is about to serve")
+// errOwn means that this replica is the active one.
+var errOwn = errors.New("this replica is becoming active")
 
-// dial connects to who serves, and says on whose behalf. It returns errOwn once that is us: who has connected to us may be local here,
-// which nobody is who was forwarded.
+// dial connects to the active replica and sends the address of the client. It returns errOwn if that is
+// this replica: a direct client may be local; a forwarded client never is.
 func (m *Member) dial(from net.Addr) (net.Conn, error) {
 	now, err := m.read()
 	if err != nil {
@@ -261,7 +261,7 @@ func (m *Member) dial(from net.Addr) (net.Conn, error) {
 	c.SetDeadline(time.Now().Add(dialTime))
 	_, err = c.Write(append([]byte{byte(len(text))}, text...))
 	if err == nil {
-		_, err = io.ReadFull(c, make([]byte, 1)) // it is alive, and knows our key
+		_, err = io.ReadFull(c, make([]byte, 1)) // the peer is alive and has our key
 	}
 	if own := m.own.Load(); err == nil && own != nil && *own == now.Address {
 		err = errOwn
@@ -302,7 +302,7 @@ func readAddress(r io.Reader) (*net.TCPAddr, error) {
 		return nil, err
 	}
 	if text[0] > maxAddress {
-		return nil, errors.New("the address is too long")
+		return nil, errors.New("address is too long")
 	}
 	text = text[:text[0]]
 	if _, err := io.ReadFull(r, text); err != nil {
@@ -310,7 +310,7 @@ func readAddress(r io.Reader) (*net.TCPAddr, error) {
 	}
 	from, err := netip.ParseAddrPort(string(text))
 	if err != nil || from.Addr().Unmap().IsLoopback() {
-		// Who is local there is not local here, and has no rights for that.
+		// A client that is local to the other replica has no rights of local clients here.
 		from = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
 	return net.TCPAddrFromAddrPort(from), nil
@@ -322,7 +322,7 @@ type forwarded struct {
 	from net.Addr
 }
 
-// RemoteAddr is the client's.
+// RemoteAddr is the address of the client.
 func (f *forwarded) RemoteAddr() net.Addr { return f.from }
 
 // Accept implements net.Listener.
@@ -349,5 +349,5 @@ func (m *Member) Close() error {
 	return err
 }
 
-// Leave lets another replica serve. Everything that uses the folder must be closed by then.
+// Leave lets another replica take over. Close all users of the folder before.
 func (m *Member) Leave() { m.lock.Close() }

@@ -115,8 +115,8 @@ func exchange(t *testing.T, c net.Conn, line string) string {
 	return strings.TrimSpace(got)
 }
 
-// TestTurns: whoever is asked, the one that serves answers; when it is gone, another does, also
-// to those who have come in the meantime.
+// TestTurns: the active replica serves requests to any replica. When it ends, another takes over and also
+// serves requests that arrived in between.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -178,8 +178,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestStranger: who has not the key of the folder cannot forward, and so cannot say that he is
-// somebody else.
+// TestStranger: a client without the key of the folder cannot forward connections or addresses.
 func TestStranger(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -230,7 +229,7 @@ func TestStranger(t *testing.T) {
 }
 
 // TestFloodedReplica: strangers who connect to the port for replicas and wait, and a client that fills a replica with
-// connections, keep nobody else out.
+// connections, do not block other clients.
 func TestFloodedReplica(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,38 +8,38 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// caFile is where a sandbox finds whom to trust for brokered hosts, caVariables
-// are the variables by which programs learn of it.
+// caFile contains the certificate authorities that a sandbox trusts for brokered hosts; caVariables
+// point programs to it.
 const caFile = "/var/tmp/cove/ca.pem"
 
 var caVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
 	"AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
 
-// caBundles is where machines keep the authorities that they trust.
+// caBundles are the usual paths of a machine's certificate authorities.
 var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
 
-// Names returns the secrets that a sandbox was given.
+// Names returns the names of the secrets that a sandbox uses.
 func Names(s sandbox.Spec) []string {
-	if list := s.Annotations[note.Secrets]; list != "" {
+	if list := s.Annotations[naming.AnnotationSecrets]; list != "" {
 		return strings.Split(list, ",")
 	}
 	return nil
 }
 
-// Assign notes in a Spec which secrets the sandbox gets, if that is possible.
-func (v *Vault) Assign(s *sandbox.Spec, names []string) error {
-	delete(s.Env, pool.EnvInit) // the hub's own: a server that nobody provisions would wait forever
+// Assign records in a Spec the secrets that the sandbox uses, or returns why it cannot.
+func (sv *Service) Assign(s *sandbox.Spec, names []string) error {
+	delete(s.Env, pool.EnvInit) // reserved for the hub: the server would wait forever
 	if len(names) == 0 {
 		return nil
 	}
-	store, err := v.store()
+	store, err := sv.store()
 	if err != nil {
 		return err
 	}
@@ -51,14 +51,14 @@ func (v *Vault) Assign(s *sandbox.Spec, names []string) error {
 	if err != nil {
 		return opError(err)
 	}
-	able := v.Provider.Abilities()
+	able := sv.Provider.Abilities()
 	switch {
 	case s.Server.Port != 0:
-		return op.Errorf(op.Invalid, "secrets: only a sandbox that runs Cove's own server can be given secrets")
-	case len(rules) > 0 && (!able.Egress || v.Authority == nil):
+		return op.Errorf(op.Invalid, "secrets: only sandboxes with Cove's own server support secrets")
+	case len(rules) > 0 && (!able.Egress || sv.Authority == nil):
 		return op.Errorf(op.Invalid, "secrets: provider %s has no egress proxy to broker a secret; use mode env or file", able.Provider)
 	}
-	note.Set(s, note.Secrets, strings.Join(names, ","))
+	naming.Annotate(s, naming.AnnotationSecrets, strings.Join(names, ","))
 	if s.Env == nil {
 		s.Env = map[string]string{}
 	}
@@ -70,42 +70,42 @@ func (v *Vault) Assign(s *sandbox.Spec, names []string) error {
 func HideEnv(env map[string]string) { delete(env, pool.EnvInit) }
 
 // existing returns the names of a sandbox's secrets that still exist.
-func (v *Vault) existing(s sandbox.Spec) []string {
-	if v.Store == nil {
+func (sv *Service) existing(s sandbox.Spec) []string {
+	if sv.Store == nil {
 		return nil
 	}
 	names := Names(s)
 	if len(names) == 0 {
 		return nil
 	}
-	stored := v.Store.List(holder(s.Owner))
+	stored := sv.Store.List(holder(s.Owner))
 	return slices.DeleteFunc(names, func(name string) bool {
 		return !slices.ContainsFunc(stored, func(i secretstore.Info) bool { return i.Name == name })
 	})
 }
 
 // Credentials are the headers that a sandbox's egress proxy adds.
-func (v *Vault) Credentials(s sandbox.Spec) []egress.Credential {
-	names := v.existing(s)
-	if len(names) == 0 || v.Authority == nil {
+func (sv *Service) Credentials(s sandbox.Spec) []egress.Credential {
+	names := sv.existing(s)
+	if len(names) == 0 || sv.Authority == nil {
 		return nil
 	}
-	rules, err := v.Store.Rules(holder(s.Owner), names)
+	rules, err := sv.Store.Rules(holder(s.Owner), names)
 	if err != nil {
-		v.Log.Error("cannot broker secrets", "sandbox", s.Name, "error", err)
+		sv.Log.Error("cannot broker secrets", "sandbox", s.Name, "error", err)
 		return nil
 	}
 	return rules
 }
 
-// settings is what the server of a sandbox is told at each start.
-func (v *Vault) settings(s sandbox.Spec) (pool.Init, error) {
+// settings returns what the server of a sandbox receives at each start.
+func (sv *Service) settings(s sandbox.Spec) (pool.Init, error) {
 	in := pool.Init{Env: map[string]string{}}
-	names := v.existing(s)
+	names := sv.existing(s)
 	if len(names) == 0 {
 		return in, nil
 	}
-	given, err := v.Store.Values(holder(s.Owner), names)
+	given, err := sv.Store.Values(holder(s.Owner), names)
 	if err != nil {
 		return in, opError(err)
 	}
@@ -117,10 +117,10 @@ func (v *Vault) settings(s sandbox.Spec) (pool.Init, error) {
 			in.Files = append(in.Files, pool.File{Path: g.Target, Content: []byte(g.Value.Reveal()), Mode: "0600"})
 		}
 	}
-	if len(v.Credentials(s)) > 0 {
-		in.Files = append(in.Files, pool.File{Path: caFile, Content: v.trusted(), Mode: "0644"})
+	if len(sv.Credentials(s)) > 0 {
+		in.Files = append(in.Files, pool.File{Path: caFile, Content: sv.trusted(), Mode: "0644"})
 		for _, name := range caVariables {
-			// A bundle that the caller chose stays.
+			// A value of the caller takes precedence.
 			if _, own := s.Env[name]; !own {
 				in.Env[name] = caFile
 			}
@@ -129,9 +129,9 @@ func (v *Vault) settings(s sandbox.Spec) (pool.Init, error) {
 	return in, nil
 }
 
-// trusted returns the authorities that a sandbox trusts: this machine's, and the
-// hub for brokered hosts.
-func (v *Vault) trusted() []byte {
+// trusted returns the authorities that a sandbox trusts: those of this machine, and the hub's for
+// brokered hosts.
+func (sv *Service) trusted() []byte {
 	var all bytes.Buffer
 	for _, path := range caBundles {
 		if b, err := os.ReadFile(path); err == nil {
@@ -140,25 +140,24 @@ func (v *Vault) trusted() []byte {
 		}
 	}
 	all.WriteByte('\n')
-	all.Write(v.Authority.PEM())
+	all.Write(sv.Authority.PEM())
 	return all.Bytes()
 }
 
-// Provision tells the server of a sandbox that has just started its secrets.
-// Until then it does nothing.
-func (v *Vault) Provision(ctx context.Context, sb sandbox.Sandbox) error {
-	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[note.Secrets] == "" {
+// Provision sends the secrets to the server of a sandbox that has just started. The server waits for
+// them.
+func (sv *Service) Provision(ctx context.Context, sb sandbox.Sandbox) error {
+	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[naming.AnnotationSecrets] == "" {
 		return nil
 	}
-	in, err := v.settings(sb.Spec)
+	in, err := sv.settings(sb.Spec)
 	if err == nil {
-		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint,
-			error) {
-			return v.Provider.Endpoint(ctx, id, 0)
+		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) {
+			return sv.Provider.Endpoint(ctx, id, 0)
 		})(ctx, sb, in)
 	}
 	if err != nil {
-		return op.Errorf(op.Unavailable, "provision sandbox %s with its secrets: %w", sb.ID, err)
+		return op.Errorf(op.Unavailable, "send secrets to sandbox %s: %w", sb.ID, err)
 	}
 	return nil
 }

@@ -1,8 +1,7 @@
-// Package secret keeps the secrets that tenants entrust to the hub, and gives them
-// to sandboxes: as a variable, as a file, or brokered by the sandbox's egress
-// proxy, so that the sandbox never sees the value.
+// Package secret owns the secrets of tenants and provides them to sandboxes: as a variable, as a file,
+// or brokered by the sandbox's egress proxy, so that the sandbox never sees the value.
 //
-// No secret is ever part of a Spec. The server inside is told them at every start.
+// A Spec never contains a secret. The server inside receives them at each start.
 package secret
 
 import (
@@ -19,44 +18,44 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Provider is what the vault needs of a provider.
+// Provider is the part of a provider that the service uses.
 type Provider interface {
 	Abilities() sandbox.Abilities
 	Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error)
 }
 
-// Config of a Vault.
+// Config of a Service.
 type Config struct {
 	Provider Provider
-	Store    *secretstore.Store // nil: the hub keeps no secrets
-	// Authority vouches for hosts to whose requests a secret is added; nil: no
-	// secret can be brokered.
+	Store    *secretstore.Store // nil: the hub stores no secrets
+	// Authority signs certificates for hosts to which secrets are brokered; nil: no secret can be
+	// brokered.
 	Authority *certificate.Authority
 	// Changed is called when the secrets of an owner have changed.
 	Changed func(owner string)
 	Log     *slog.Logger
 }
 
-// Vault keeps secrets.
-type Vault struct{ Config }
+// Service stores secrets and provides them to sandboxes.
+type Service struct{ Config }
 
-// New returns a vault.
-func New(cfg Config) *Vault { return &Vault{cfg} }
+// New returns a service.
+func New(cfg Config) *Service { return &Service{cfg} }
 
 // Ops lists the operations.
-func (v *Vault) Ops() []op.Op {
+func (sv *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "secret_set", Tool: "setSecret", Route: "PUT /api/v1/secret/{name}", Tag: "secret", NoVerb: true,
-			Doc: "Store a secret, or replace it. It can never be read back. A sandbox that names it at creation " +
+			Doc: "Store or replace a secret. It can never be read back. A sandbox that names it at creation " +
 				"gets it as an environment variable, as a file, or brokered: " +
-				"then the egress proxy adds the header to requests to the given hosts, and the sandbox never sees the value."}, v.Set),
+				"the egress proxy adds the header to requests to the given hosts, and the sandbox never sees the value."}, sv.Set),
 		op.New(op.Spec{Name: "secret_list", Access: op.AccessRead, Tool: "listSecrets", Route: "GET /api/v1/secret",
 			Tag: "secret", ReadOnly: true,
 			Columns: []string{"name", "mode", "target", "hosts", "updated"},
-			Doc:     "List secrets, without their values."}, v.List),
+			Doc:     "List secrets, without their values."}, sv.List),
 		op.New(op.Spec{Name: "secret_delete", Tool: "deleteSecret", Route: "DELETE /api/v1/secret/{name}",
 			Tag: "secret", Verb: "secret rm", Destructive: true,
-			Doc: "Delete a secret. Brokering stops at once; a sandbox keeps what it was given as a variable or file."}, v.Delete),
+			Doc: "Delete a secret. Brokering stops immediately. Sandboxes keep variables and files that they already have."}, sv.Delete),
 	}
 }
 
@@ -64,15 +63,15 @@ func (v *Vault) Ops() []op.Op {
 type SetSecretIn struct {
 	Name     string   `path:"name" doc:"Name: letters, digits, _, - and ."`
 	Value    string   `json:"value" minLength:"1" doc:"The value"`
-	Mode     string   `json:"mode" default:"env" enum:"env,file,broker" doc:"How a sandbox gets it"`
+	Mode     string   `json:"mode" default:"env" enum:"env,file,broker" doc:"How sandboxes get it"`
 	Target   string   `json:"target" default:"" doc:"Environment variable (default: the name) or absolute path of the file"`
 	Hosts    []string `json:"hosts" nullable:"true" doc:"Brokered: host names, *.name for all subdomains, optionally with :port"`
 	Header   string   `json:"header" default:"" doc:"Brokered: the header; default Authorization"`
-	Format   string   `json:"format" default:"" doc:"Brokered: the header's value, with %s where the secret goes; default for Authorization: Bearer %s"`
+	Format   string   `json:"format" default:"" doc:"Brokered: value of the header, with %s for the secret; default: Bearer %s"`
 	Insecure bool     `json:"insecure" default:"false" doc:"Brokered: over plain HTTP too"`
 }
 
-// SecretOut is what can be read back.
+// SecretOut is a secret without its value.
 type SecretOut struct {
 	Name     string    `json:"name"`
 	Mode     string    `json:"mode"`
@@ -89,16 +88,16 @@ func secretOut(i secretstore.Info) SecretOut {
 	return SecretOut{i.Name, string(i.Mode), i.Target, i.Hosts, i.Header, i.Format, i.Insecure, i.Created, i.Updated}
 }
 
-// store returns the secrets, if the hub keeps any.
-func (v *Vault) store() (*secretstore.Store, error) {
-	if v.Store == nil {
+// store returns the store, if the hub stores secrets.
+func (sv *Service) store() (*secretstore.Store, error) {
+	if sv.Store == nil {
 		return nil, op.Errorf(op.Invalid, "this hub stores no secrets")
 	}
-	return v.Store, nil
+	return sv.Store, nil
 }
 
-// holder is the name under which an owner's secrets are stored. The single owner
-// of a hub without tenants has no name; no tenant's begins like this one.
+// holder is the name under which an owner's secrets are stored. The single owner of a hub without
+// tenants has no name; no name of a tenant begins with a dash.
 func holder(owner string) string {
 	if owner == "" {
 		return "-owner"
@@ -119,8 +118,8 @@ func opError(err error) error {
 }
 
 // Set stores a secret.
-func (v *Vault) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
-	s, err := v.store()
+func (sv *Service) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
+	s, err := sv.store()
 	if err != nil {
 		return SecretOut{}, err
 	}
@@ -133,13 +132,13 @@ func (v *Vault) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
 	if err != nil {
 		return SecretOut{}, opError(err)
 	}
-	v.Changed(owner)
+	sv.Changed(owner)
 	return secretOut(info), nil
 }
 
-// List shows what can be read back.
-func (v *Vault) List(ctx context.Context, _ op.None) ([]SecretOut, error) {
-	s, err := v.store()
+// List lists secrets without their values.
+func (sv *Service) List(ctx context.Context, _ op.None) ([]SecretOut, error) {
+	s, err := sv.store()
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +155,8 @@ type DeleteSecretIn struct {
 }
 
 // Delete removes a secret.
-func (v *Vault) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
-	s, err := v.store()
+func (sv *Service) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
+	s, err := sv.store()
 	if err != nil {
 		return "", err
 	}
@@ -166,6 +165,6 @@ func (v *Vault) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
 	if err := s.Delete(holder(owner), in.Name); err != nil {
 		return "", opError(err)
 	}
-	v.Changed(owner)
+	sv.Changed(owner)
 	return "Secret " + in.Name + " deleted successfully", nil
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxMany is how many sandboxes one call may use, and maxAtOnce how many of them
-	// at the same time.
+	// maxMany is the maximum number of sandboxes of one call, maxAtOnce the maximum number of them that
+	// are called concurrently.
 	maxMany   = 100
 	maxAtOnce = 16
 )
@@ -43,7 +43,7 @@ func (t *Set) listTools(ctx context.Context, in listToolsIn) (string, error) {
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", op.Errorf(op.NotFound, "sandbox %q lists no tool %q; getSandbox names its tools", in.Sandbox, in.Tool)
+		return "", op.Errorf(op.NotFound, "sandbox %q has no tool %q; getSandbox lists its tools", in.Sandbox, in.Tool)
 	}
 	b, err := op.JSON(found)
 	return string(b), err
@@ -75,7 +75,7 @@ func (t *Set) executeMany(ctx context.Context, in manyIn) (toolset.Result, error
 		wait.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			one := *call // each notes its own sandbox
+			one := *call // each records its own sandbox
 			out, err := t.execute(op.WithCall(ctx, &one), executeIn{Sandbox: name, Tool: in.Tool, Arguments: in.Arguments})
 			results[i], targets[i] = summarize(name, out, err), one.TargetName
 			mu.Lock()
@@ -97,7 +97,7 @@ func (t *Set) executeMany(ctx context.Context, in manyIn) (toolset.Result, error
 		}
 		shown := []rune(r.Text)
 		if len(shown) > room {
-			shown = append(shown[:room:room], []rune("… [cut; call sandboxExecutor for this sandbox alone]")...)
+			shown = append(shown[:room:room], []rune("… [truncated; call sandboxExecutor for this sandbox]")...)
 		}
 		state := ""
 		if r.Failed {
@@ -123,7 +123,7 @@ func summarize(name string, out any, err error) oneResult {
 		IsError bool
 	}
 	if b, err := op.JSON(out); err != nil || json.Unmarshal(b, &r) != nil {
-		return oneResult{name, true, "the result cannot be read"}
+		return oneResult{name, true, "cannot read the result"}
 	}
 	var parts []string
 	for _, c := range r.Content {
@@ -140,11 +140,11 @@ type onceIn struct {
 	Command     string  `json:"command" default:"" nullable:"true" doc:"Command line to run"`
 	Code        string  `json:"code" default:"" nullable:"true" doc:"Code to run instead"`
 	Language    string  `json:"language" default:"python" nullable:"true" enum:"python,javascript" doc:"Language of the code"`
-	Environment string  `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment to create the sandbox from"`
-	Timeout     float64 `json:"timeout" default:"60" nullable:"true" minimum:"1" maximum:"300" doc:"Seconds that it may take"`
+	Environment string  `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment of the sandbox"`
+	Timeout     float64 `json:"timeout" default:"60" nullable:"true" minimum:"1" maximum:"300" doc:"Timeout in seconds"`
 }
 
-// runOnce runs something in a sandbox that exists only for that.
+// runOnce runs a command or code in a temporary sandbox.
 func (t *Set) runOnce(ctx context.Context, in onceIn) (result any, err error) {
 	tool, args := "bash_exec", map[string]any{"command": in.Command, "hard_timeout": in.Timeout}
 	switch {
@@ -157,7 +157,7 @@ func (t *Set) runOnce(ctx context.Context, in onceIn) (result any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	minutes := in.Timeout/60 + 5 // if this hub is killed, its clock deletes the sandbox
+	minutes := in.Timeout/60 + 5 // if this hub is killed, the timeout deletes the sandbox
 	sb, err := t.Sandboxes.Make(ctx, lifecycle.CreateIn{Environment: in.Environment, Timeout: &minutes})
 	if err != nil {
 		return nil, err

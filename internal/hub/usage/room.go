@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Room is disk space of an owner that is reserved while something is stored. It grows with what
-// is taken, so concurrent calls cannot each have the whole remaining quota. It must be released.
+// Room is reserved disk quota of an owner while data is stored. It grows on demand, so that concurrent
+// calls cannot each reserve the whole remaining quota. It must be released.
 type Room struct {
 	ledger *Ledger
 	owner  string
@@ -20,21 +20,21 @@ type Room struct {
 	holds    []*quota.Hold
 	held     int64 // reserved
 	used     int64 // of that
-	asked    bool  // a provider has asked for space itself
+	asked    bool  // a provider has called Budget
 	released bool
 }
 
-// roomStep is how much is reserved at a time, if there is that much.
+// roomStep is how much is reserved at a time, if that much is free.
 const roomStep = 4 << 20
 
-// OpenRoom returns a room that holds nothing yet.
+// OpenRoom returns an empty room.
 func (l *Ledger) OpenRoom(ctx context.Context, owner string) *Room {
 	l.countOnce(ctx, owner)
 	return &Room{ledger: l, owner: owner}
 }
 
-// Take takes space for bytes that are about to be stored; a negative number returns it. It
-// fails if the owner's quota has no such space.
+// Take reserves space for bytes before they are stored; a negative number returns it. It fails if the
+// owner has not enough free quota.
 func (r *Room) Take(bytes int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *Room) grow(need int64) error {
 	return r.ledger.refuse(err)
 }
 
-// Write takes space for b, which it drops.
+// Write reserves space for b and discards b.
 func (r *Room) Write(b []byte) (int, error) {
 	if err := r.Take(int64(len(b))); err != nil {
 		return 0, err
@@ -79,7 +79,7 @@ func (r *Room) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Reuse lets what follows use the space that is held.
+// Reuse makes the reserved space available for other data.
 func (r *Room) Reuse() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,8 +97,8 @@ func (r *Room) Release() {
 	r.holds, r.held = nil, 0
 }
 
-// covers reports whether the owner has room for more bytes that were stored within r. What a
-// provider asked for is covered; others count only now.
+// covers reports whether the owner has quota for more bytes that were stored within r. Data of
+// providers that call Budget is already reserved; other data is checked here.
 func (r *Room) covers(more int64) (release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,21 +112,21 @@ func (r *Room) covers(more int64) (release func(), err error) {
 	return hold.Release, nil
 }
 
-// images knows which sandboxes are based on which images, and whose images are counted. The
-// count follows the first use of an image and the last one.
+// images knows which sandboxes use which images, and the owners whose images are counted. The count is
+// updated at the first and the last use of an image.
 type images struct {
-	counting sync.Mutex // held while the images of an owner are added up
+	counting sync.Mutex // held while the images of an owner are counted
 
 	mu      sync.Mutex
 	uses    map[string]use // by the sandbox's ID
 	users   map[use]int
-	counted map[string]bool // by owner; false: not yet, or no longer correct
+	counted map[string]bool // by owner; false: must be counted
 }
 
-// use is an image as an owner's request named it.
+// use is an image as named in the request of an owner.
 type use struct{ owner, image string }
 
-// add notes a sandbox. It reports whether it is the owner's first one of its image.
+// add adds a sandbox. It reports whether it is the owner's first sandbox of its image.
 func (m *images) add(id string, s sandbox.Spec) (first bool) {
 	if s.Image == "" {
 		return false
@@ -145,7 +145,7 @@ func (m *images) add(id string, s sandbox.Spec) (first bool) {
 	return m.users[u] == 1
 }
 
-// drop notes that a sandbox is gone.
+// drop removes a deleted sandbox.
 func (m *images) drop(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,14 +160,14 @@ func (m *images) drop(id string) {
 	}
 }
 
-// forget has the images of an owner counted again when that matters.
+// forget marks the images of an owner to be counted again.
 func (m *images) forget(owner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.counted, owner)
 }
 
-// begin reports whether the images of an owner must be counted, and notes that they are.
+// begin reports whether the images of an owner must be counted, and marks them as counted.
 func (m *images) begin(owner string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,7 +181,7 @@ func (m *images) begin(owner string) bool {
 	return true
 }
 
-// imagesOf is what all images of an owner count as.
+// imagesOf is the entry for all images of an owner.
 func imagesOf(owner string) Disk { return Disk{Kind: "image", Owner: owner} }
 
 // countImageOf counts the image of a new sandbox.
@@ -192,8 +192,8 @@ func (l *Ledger) countImageOf(ctx context.Context, id string, s sandbox.Spec) {
 	}
 }
 
-// CountImages counts the images of an owner again, after one was stored within room, or deleted
-// if room is nil. It fails and changes nothing if they have grown by more than there is room for.
+// CountImages counts the images of an owner again, after one was stored within room, or deleted if
+// room is nil. It fails without a change if they have grown by more than the free quota.
 func (l *Ledger) CountImages(ctx context.Context, owner string, room *Room) error {
 	if l.Images == nil {
 		return nil
@@ -217,8 +217,8 @@ func (l *Ledger) CountImages(ctx context.Context, owner string, room *Room) erro
 	return nil
 }
 
-// countOnce counts the images of an owner, unless they are counted. The references of imported
-// images contain no owner's name, so the first call of an owner counts them.
+// countOnce counts the images of an owner, unless they are already counted. The references of imported
+// images do not contain the owner, so the first call of an owner counts them.
 func (l *Ledger) countOnce(ctx context.Context, owner string) {
 	if l.Images == nil || !l.images.begin(owner) {
 		return
@@ -226,7 +226,7 @@ func (l *Ledger) countOnce(ctx context.Context, owner string) {
 	l.images.counting.Lock()
 	defer l.images.counting.Unlock()
 	size, err := l.Images(ctx, owner)
-	if err != nil && !errors.Is(err, sandbox.ErrUnsupported) { // a provider that imports none has none to count
+	if err != nil && !errors.Is(err, sandbox.ErrUnsupported) { // a provider without imports has no images
 		l.images.forget(owner)
 		l.Log.Warn("cannot count images", "owner", owner, "error", err)
 		return

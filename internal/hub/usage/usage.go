@@ -18,7 +18,7 @@ func (l *Ledger) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "hub_usage", Access: op.AccessRead, Route: "GET /api/v1/usage", Tag: "hub", Verb: "usage", ReadOnly: true,
 			Columns: []string{"user", "sandboxes", "cpu_seconds", "memory_bytes", "disk_bytes", "sent_bytes", "received_bytes"},
-			Doc:     "Show what a tenant uses: how much of its limits its sandboxes hold, and what they actually consume."}, l.Usage),
+			Doc:     "Show the usage of a tenant: how much of its quota its sandboxes reserve, and their actual consumption."}, l.Usage),
 	}
 }
 
@@ -51,7 +51,7 @@ type Limits struct {
 	Calls      int     `json:"calls"`
 }
 
-// Usage measures the caller's tenant; an admin may name another, or all.
+// Usage measures the caller's tenant; an admin can select another, or all.
 func (l *Ledger) Usage(ctx context.Context, in caller.UserIn) ([]UsageOut, error) {
 	who, err := caller.Select(ctx, in.User)
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *Ledger) Usage(ctx context.Context, in caller.UserIn) ([]UsageOut, error
 	return out, nil
 }
 
-// held is how much of its limits a tenant holds.
+// held is how much of its quota a tenant has reserved.
 func (l *Ledger) held(name string) UsageOut {
 	u := l.Keeper.Usage(name)
 	var limits quota.Limits
@@ -117,7 +117,7 @@ func (u *UsageOut) add(s *sandbox.Stats) {
 // measurers is how many sandboxes are measured concurrently.
 const measurers = 8
 
-// measure returns the stats of sandboxes; nil where they cannot be measured.
+// measure returns the stats of sandboxes; nil if they cannot be measured.
 func (l *Ledger) measure(ctx context.Context, list []sandbox.Sandbox) []*sandbox.Stats {
 	out := make([]*sandbox.Stats, len(list))
 	p, ok := l.Provider.(sandbox.Stater)
@@ -143,11 +143,10 @@ func (l *Ledger) measure(ctx context.Context, list []sandbox.Sandbox) []*sandbox
 	return out
 }
 
-// maxTenants bounds the tenants with metrics of their own.
+// maxTenants is the maximum number of tenants with separate metrics.
 const maxTenants = 200
 
-// byTenant returns a number for each tenant that uses anything. Beyond maxTenants
-// they share one.
+// byTenant returns a number for each tenant with usage. Tenants beyond maxTenants share one.
 func (l *Ledger) byTenant(number func(quota.Usage) float64) func() map[string]float64 {
 	return func() map[string]float64 {
 		out := map[string]float64{}
@@ -162,14 +161,14 @@ func (l *Ledger) byTenant(number func(quota.Usage) float64) func() map[string]fl
 	}
 }
 
-// declareGauges declares the metrics that are measured when they are read.
+// declareGauges declares the metrics that are computed on read.
 func (l *Ledger) declareGauges() {
 	for _, g := range []struct {
 		name, help string
 		number     func(quota.Usage) float64
 	}{
 		{"cove_tenant_sandboxes", "Sandboxes by tenant.", func(u quota.Usage) float64 { return float64(u.Sandboxes) }},
-		{"cove_tenant_calls", "Calls under way by tenant.", func(u quota.Usage) float64 { return float64(u.Calls) }},
+		{"cove_tenant_calls", "In-flight calls by tenant.", func(u quota.Usage) float64 { return float64(u.Calls) }},
 		{"cove_tenant_memory_bytes", "Memory limit of the sandboxes of a tenant.", func(u quota.Usage) float64 { return float64(u.Memory) }},
 	} {
 		l.Metrics.Gauge(g.name, g.help, "tenant", l.byTenant(g.number))

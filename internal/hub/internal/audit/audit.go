@@ -1,37 +1,34 @@
-// Package audit is the hub's audit log: who did what to which sandbox, when, and with
-// which result, as JSON lines that are only ever appended.
+// Package audit owns the hub's audit log: append-only JSON lines with caller, operation, sandbox, time and
+// result.
 //
-// It owns one directory: the files of lines (audit-<first sequence number>.jsonl), the
-// head file, the lock, and what was cut off after a crash (torn-<sequence number>). It
-// refuses bodies, headers and secrets by having no field for them.
+// It owns one directory: the files of lines (audit-<first sequence number>.jsonl), the head file, the lock,
+// and incomplete lines of a crash (torn-<sequence number>). Bodies, headers and secrets are never logged,
+// because an entry has no field for them.
 //
 // # What the chain proves
 //
 // Every line carries its sequence number, the hash of the previous line and its own
 // hash. The head file records the last line known to be on disk and the last line that
-// was pruned. So Verify names the first line that was changed, removed, moved,
-// duplicated or cut off.
+// was pruned. So Verify reports the first line that was changed, removed, moved,
+// duplicated or truncated.
 //
-// With a Key the hashes are HMACs: without the key nobody can forge a line or a head.
-// Without a key the chain reveals accidents, and edits by somebody who did not
-// recompute the hashes.
+// With a Key the hashes are HMACs: lines and heads cannot be forged without the key. Without a key the chain
+// detects accidents, and edits without recomputed hashes.
 //
-// With or without a key, an older copy of the whole directory verifies, because it was
-// valid once. Only a Mark stored elsewhere (Report.Last) and passed as Check.Known shows
-// that later lines existed.
+// With or without a key, an older copy of the whole directory is valid. Only a Mark that is stored elsewhere
+// (Report.Last) and passed as Check.Known proves that later lines existed.
 //
-// # What a crash can take
+// # What a crash can lose
 //
-// An entry whose Append returned nil survives the end of the process, kill -9 included,
-// and after Config.Sync a power failure too. A noted entry may be lost with the process
-// during the few milliseconds in which it waits for others. Open removes a line that was
-// half written and reports it in a line of kind "torn"; until then Verify reports it.
+// An entry whose Append returned nil survives the end of the process, including kill -9, and after
+// Config.Sync a power failure. A noted entry can be lost with the process while it waits for others, a few
+// milliseconds. Open removes a partially written line and reports it in a line of kind "torn"; until then
+// Verify reports it.
 //
 // # What is never silent
 //
-// An entry that finds the queue or the disk full is counted, logged, and reported by a
-// line of kind "lost" as soon as one can be written. Append also returns ErrLost, so
-// that the caller can undo what it did.
+// An entry that is lost because the queue or the disk is full is counted, logged, and reported by a line of
+// kind "lost" when the disk has space. Append also returns ErrLost, so that the caller can undo its change.
 package audit
 
 import (
@@ -54,7 +51,7 @@ var (
 	ErrClosed = errors.New("audit log is closed")
 	// ErrLocked means that another process has the log open.
 	ErrLocked = errors.New("audit log is in use by another process")
-	// ErrDamaged means that the log is not as it was left; nothing is appended to it.
+	// ErrDamaged means that the log was changed; nothing is appended to it.
 	ErrDamaged = errors.New("audit log is damaged")
 	// ErrKey means that the log was written with a key and none was given.
 	ErrKey = errors.New("audit log was written with a key; provide the key")
@@ -84,13 +81,12 @@ func (c Config) withDefaults() Config {
 
 // Log is an open audit log, the only writer of its directory.
 //
-// Entries gather in a batch. The writer goroutine turns a batch into lines and writes
-// them at once; the syncer goroutine brings written lines to disk, so that a slow disk
-// does not hold up the writer.
+// Entries are collected in a batch. The writer goroutine writes the lines of a batch at once. The syncer
+// goroutine syncs written lines to disk, so that a slow disk does not delay the writer.
 type Log struct {
 	cfg   Config
 	lock  *os.File
-	wake  chan struct{} // capacity 1: the writer has something to do
+	wake  chan struct{} // capacity 1: notifies the writer
 	delay *time.Timer   // wakes the writer for notes
 
 	stop  chan struct{}
@@ -103,27 +99,27 @@ type Log struct {
 	spare     []Line   // memory for the next batch
 	written   position // the end of the log
 	unsynced  []byte   // written since the last sync, kept to write again if that fails
-	lost      uint64   // not yet reported by a line
+	lost      uint64   // not reported by a line yet
 	lostTotal uint64
 
-	// Used by the writer goroutine alone.
+	// Used only by the writer goroutine.
 	buf      bytes.Buffer // of a batch
 	ends     []position   // of its lines
 	rotateAt int64
 
 	// syncing is held during a sync and a rotation.
 	syncing sync.Mutex
-	file    *os.File // changed by the writer alone
+	file    *os.File // changed only by the writer
 	head    headFile
 	rewrite bool // the last sync failed, and the kernel may have dropped unsynced
 }
 
-// batch is the entries that share a write.
+// batch is a group of entries that share a write.
 type batch struct {
 	lines []Line
 	done  chan struct{} // closed when the fields below are set
 	good  int           // number of lines that are in the file
-	err   error         // why the others are not
+	err   error         // why the others are not in the file
 }
 
 const (
@@ -133,9 +129,9 @@ const (
 	gatherSize = 256
 )
 
-// Open opens or creates the log in a directory and repairs what a crash left. It fails
-// with ErrLocked while another process has the log open, and with ErrDamaged if the end
-// of the log does not match the head; only Verify checks the whole log.
+// Open opens or creates the log in a directory and repairs its end after a crash. It fails with ErrLocked
+// while another process has the log open, and with ErrDamaged if the end of the log does not match the head.
+// Only Verify checks the whole log.
 func Open(cfg Config) (*Log, error) {
 	l := &Log{
 		cfg:  cfg.withDefaults(),
@@ -152,8 +148,8 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Append adds an entry and returns nil when its line is in the file. It waits no longer
-// than Config.Patience; after ErrPending the entry will still be written or counted as lost.
+// Append adds an entry and returns nil when its line is in the file. It waits at most Config.Patience; after
+// ErrPending the entry is still written later, or counted as lost.
 func (l *Log) Append(e Entry) error {
 	b, i, err := l.add(Line{Entry: e.bounded()}, true)
 	if err != nil {
@@ -170,8 +166,7 @@ func (l *Log) Append(e Entry) error {
 	return nil
 }
 
-// Note adds an entry without waiting for it to be written. Entries keep their order
-// across Note and Append.
+// Note adds an entry asynchronously. Entries keep their order across Note and Append.
 func (l *Log) Note(e Entry) {
 	_, _, _ = l.add(Line{Entry: e.bounded()}, false) // a loss is counted and reported by a line
 }
@@ -201,7 +196,7 @@ func (l *Log) add(line Line, urgent bool) (*batch, int, error) {
 // countLost counts entries that are in no file. The caller holds mu.
 func (l *Log) countLost(n int, why error) {
 	if l.lost == 0 {
-		l.cfg.Log.Error("losing audit entries", "error", why)
+		l.cfg.Log.Error("audit entries lost", "error", why)
 	}
 	l.lost += uint64(n)
 	l.lostTotal += uint64(n)
@@ -221,15 +216,15 @@ func (l *Log) Lost() uint64 {
 	return l.lostTotal
 }
 
-// Last returns the last line in the file: stored elsewhere, it shows later whether the
-// log is an older copy.
+// Last returns the mark of the last line in the file. Stored elsewhere, it detects later that the log was
+// replaced by an older copy.
 func (l *Log) Last() Mark {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.written.Mark
 }
 
-// Close writes and syncs what is waiting and releases the directory. It is idempotent.
+// Close writes and syncs waiting entries and releases the directory. It is idempotent.
 func (l *Log) Close() error { return l.close() }
 
 func (l *Log) shutDown() error {

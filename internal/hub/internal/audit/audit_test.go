@@ -228,7 +228,7 @@ func TestTornLine(t *testing.T) {
 			f.Close()
 			r := verify(t, Check{Dir: dir})
 			if strings.Contains(part, "\n") {
-				if r.Problem == nil || r.Problem.Seq != 3 || !strings.Contains(r.Problem.Detail, "power cut") {
+				if r.Problem == nil || r.Problem.Seq != 3 || !strings.Contains(r.Problem.Detail, "power failure") {
 					t.Errorf("before: got %+v, want a problem with line 3", r)
 				}
 			} else if r.Problem != nil || len(r.Torn) != 1 || r.Torn[0] != (Place{fileName(1), 3, 3}) {
@@ -359,7 +359,7 @@ func TestOpenRefusesADamagedLog(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCreatesAndDeletes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, Config{Dir: dir, MaxBytes: 20000, Keep: 1000, Sync: 5 * time.Millisecond, Patience: time.Minute})

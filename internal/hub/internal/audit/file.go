@@ -19,11 +19,11 @@ import (
 
 const lockName = "lock"
 
-// fileName contains the sequence number of the first line, so that names sort as lines
-// do and the name of the next file is known.
+// fileName contains the sequence number of the first line, so that names sort like lines, and the name of the
+// next file is known.
 func fileName(first uint64) string { return fmt.Sprintf("audit-%020d.jsonl", first) }
 
-// tornName names the file for what was removed in front of a line.
+// tornName is the file of data that was removed before a line.
 func tornName(seq uint64) string { return fmt.Sprintf("torn-%020d", seq) }
 
 // numberOf returns the sequence number in the name of a file.
@@ -49,7 +49,7 @@ func listFiles(dir string) ([]uint64, error) {
 	return files, nil
 }
 
-// removeOld removes the files of pruned lines, and what a crash left of an atomic write.
+// removeOld removes the files of pruned lines, and temporary files of a crash.
 func removeOld(dir string, gone uint64) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -83,8 +83,8 @@ func takeLock(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("lock: %w", err)
 }
 
-// isLocked reports whether a writer has the log open. It only queries the lock, so that
-// it never blocks a writer that starts.
+// isLocked reports whether a writer has the log open. It only queries the lock, so it never blocks a starting
+// writer.
 func isLocked(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if err != nil {
@@ -105,9 +105,9 @@ func syncData(f *os.File) error {
 	}
 }
 
-// eachLine passes the whole lines of a file from an offset on to fn, without their
-// newline, with the offset after it. It returns what follows the last one, and of a line
-// that is too long the first maxLine bytes.
+// eachLine calls fn with each complete line of a file from an offset on, without its newline, and with the
+// offset after it. It returns the data after the last line, or the first maxLine bytes of a line that is too
+// long.
 func eachLine(dir string, first uint64, offset int64, fn func(line []byte, end int64) error) (rest []byte, err error) {
 	f, err := os.Open(filepath.Join(dir, fileName(first)))
 	if err != nil {

@@ -21,8 +21,8 @@ type head struct {
 	Sum   string `json:"sum,omitempty"`
 }
 
-// The head file has two records, each in its own disk sector, written in turn: one is
-// whole whatever happens to the other. Replacing the file would cost two more syncs.
+// The head file has two records, each in its own disk sector, written alternately, so that one is always
+// complete. Replacing the file would cost two more syncs.
 const (
 	headName   = "head"
 	recordSize = 512
@@ -69,9 +69,8 @@ func (f *headFile) write(at position, gone Mark) error {
 	return nil
 }
 
-// readHead returns the newer record and what is wrong with the file; if only one record
-// is valid it returns both. The log may be open: a record that is being written looks
-// damaged for a moment.
+// readHead returns the newer record and the error of the file; if only one record is valid, it returns both.
+// The log can be open: a record that is being written looks damaged for a moment.
 func readHead(dir string, k key) (head, error) {
 	for try := 0; ; try++ {
 		b, err := os.ReadFile(filepath.Join(dir, headName))
@@ -93,7 +92,7 @@ func parseHead(b []byte, k key) (newest head, bad error) {
 	for record := range slices.Chunk(b, recordSize) {
 		var h head
 		if err := json.Unmarshal(record, &h); err != nil {
-			bad = errors.New("a record of the head is not readable")
+			bad = errors.New("a record of the head is unreadable")
 		} else if want, err := h.record(k); err == nil && hmac.Equal(want, record) {
 			if newest.Hash == "" || h.N > newest.N {
 				newest = h

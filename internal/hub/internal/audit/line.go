@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Entry is one thing that somebody did. Texts longer than 512 bytes are truncated.
+// Entry is one recorded action. Texts longer than 512 bytes are truncated.
 type Entry struct {
-	Tenant string `json:"tenant,omitempty"` // who
+	Tenant string `json:"tenant,omitempty"` // of the caller
 	KeyID  string `json:"key,omitempty"`    // of the key, never the key
 	Role   string `json:"role,omitempty"`
 
-	Op      string `json:"op,omitempty"`     // what: the name of an operation,
+	Op      string `json:"op,omitempty"`     // name of an operation,
 	Method  string `json:"method,omitempty"` // or the method
 	Path    string `json:"path,omitempty"`   // and path of a proxied request, without query and fragment
 	Sandbox string `json:"sandbox,omitempty"`
@@ -32,10 +32,11 @@ type Entry struct {
 	TookUS int64  `json:"took_us,omitempty"`
 }
 
-// Kinds of the lines that the log writes about itself.
+// Kinds of lines about the log itself.
 const (
 	KindLost = "lost" // Count entries could not be written
-	// Count bytes after the last whole line were removed; Text starts with them, and the file torn-<Seq> holds them all if they do not fit
+	// Count bytes after the last complete line were removed. Text starts with them; if they do not fit, the
+	// file torn-<Seq> contains all of them.
 	KindTorn = "torn"
 )
 
@@ -43,12 +44,12 @@ const (
 type Line struct {
 	Seq   uint64    `json:"seq"`
 	Prev  string    `json:"prev"`
-	Time  time.Time `json:"time"` // when the line was written, after what it describes
+	Time  time.Time `json:"time"` // when the line was written, after the action
 	Kind  string    `json:"kind,omitempty"`
 	Count uint64    `json:"count,omitempty"`
 	Text  string    `json:"text,omitempty"`
 	Entry
-	Hash string `json:"hash"` // must stay the last field: it covers what precedes it
+	Hash string `json:"hash"` // must be the last field, because it covers the preceding ones
 }
 
 // Mark identifies a line. Stored elsewhere, it proves later that the line existed.
@@ -67,11 +68,11 @@ type position struct {
 
 const (
 	maxText = 512
-	// maxLine bounds a line in which every text has its full length and is escaped.
+	// maxLine is the maximum length of a line with escaped texts of maximum length.
 	maxLine = 64 << 10
 )
 
-// bounded returns the entry as it may wait in memory: it holds on to no request.
+// bounded returns a truncated copy of the entry that references no memory of a request.
 func (e Entry) bounded() Entry {
 	if i := strings.IndexAny(e.Path, "?#"); i >= 0 {
 		e.Path = e.Path[:i]
@@ -104,15 +105,15 @@ func (k key) digest(b []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// The hash covers the bytes of a line before its own field, so that the text itself is
-// compared and not somebody's reading of it.
+// The hash covers the bytes of a line before its own field, so that the text is compared and not its parsed
+// form.
 const (
 	lineHash = `,"hash":"`
 	lineEnd  = `"}`
 )
 
-// check compares a line, without its newline, with its own hash. It returns what ties the
-// line to its neighbours, and all of a line about the log itself.
+// check compares a line, without its newline, with its own hash. It returns the fields that link the line to
+// its neighbors, and all fields of a line about the log itself.
 func (k key) check(b []byte) (Line, error) {
 	content := b[:max(0, len(b)-len(lineHash+lineEnd)-len(genesis))]
 	sum := k.digest(content)

@@ -12,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
-// recover takes the directory, finds the end of the log and removes what a crash left
-// half written after it.
+// recover locks the directory, finds the end of the log and removes a partially written line after it.
 func (l *Log) recover() error {
 	dir := l.cfg.Dir
 	err := os.MkdirAll(dir, 0o700)
@@ -72,7 +71,7 @@ func (l *Log) openHead(isNew bool) error {
 	return err
 }
 
-// reportTorn queues a line about what a crash left.
+// reportTorn queues a line about data that a crash left.
 func (l *Log) reportTorn(size int64, text string) {
 	l.cfg.Log.Warn("audit log was torn by a crash", "bytes", size)
 	_, _, _ = l.add(Line{Kind: KindTorn, Count: uint64(size), Text: text}, true)
@@ -114,8 +113,8 @@ func (l *Log) findEnd(h head, files []uint64) (err error) {
 	return l.cutTorn()
 }
 
-// cutTorn removes what is not a line from the end of the log. The head never vouched
-// for it, but it may help somebody: what does not fit into a line moves to a file.
+// cutTorn removes an incomplete line from the end of the log. The head does not cover it, but it can help an
+// investigation: if it does not fit into a line, it is moved to a file.
 func (l *Log) cutTorn() error {
 	info, err := l.file.Stat()
 	if err != nil {

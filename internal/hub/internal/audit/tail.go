@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// Filter selects lines. Lines about the log itself are included unless a sandbox or a
-// tenant is given.
+// Filter selects lines. It includes lines about the log itself, unless a sandbox or a tenant is set.
 type Filter struct {
 	Sandbox string    // id or name
 	Tenant  string    // required for a tenant's own view: sandbox names are not unique
-	Since   time.Time // zero: from the first line kept
-	Text    string    // in any of the texts of a line, in upper or lower case
+	Since   time.Time // zero: from the first remaining line
+	Text    string    // in any text of a line, case-insensitive
 	Follow  bool      // wait for new lines until ctx is done
 }
 
@@ -44,16 +43,15 @@ func (l Line) contains(text string) bool {
 }
 
 const (
-	// pollInterval is how often a follower looks for new lines.
+	// pollInterval is the interval in which a follower checks for new lines.
 	pollInterval = 100 * time.Millisecond
-	// clockSlack is how far the clock may have been set back without lines being skipped.
+	// clockSlack is how far the clock can be set back without skipped lines.
 	clockSlack = time.Hour
 )
 
-// Tail passes the matching lines of a log, which may be open, to fn in order. It does
-// not verify them. It returns fn's error; when following, it returns nil once ctx is
-// done. A follower too slow to read files before they are pruned gets an error that
-// names the first line it missed.
+// Tail calls fn with the matching lines of a log in order, without verification. The log can be open. It
+// returns the error of fn; if following, it returns nil when ctx is done. If files are pruned before a
+// follower has read them, it returns an error with the first missed line.
 func Tail(ctx context.Context, dir string, filter Filter, fn func(Line) error) error {
 	t := tail{dir: dir, filter: filter, fn: fn}
 	tick := time.NewTicker(pollInterval)
@@ -83,7 +81,7 @@ type tail struct {
 	next   uint64 // sequence number of the next line
 }
 
-// drain passes on every line there is.
+// drain passes on all existing lines.
 func (t *tail) drain(ctx context.Context) error {
 	for {
 		// Listed before reading: a file that has a successor by now is complete.
@@ -94,7 +92,7 @@ func (t *tail) drain(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read the audit log in %q: %w", t.dir, err)
 		}
-		if t.next == 0 { // nothing was read yet
+		if t.next == 0 { // no line was read yet
 			if len(files) == 0 {
 				return nil
 			}
@@ -114,7 +112,7 @@ func (t *tail) drain(ctx context.Context) error {
 			return ctx.Err()
 		})
 		if errors.Is(err, os.ErrNotExist) && t.next == 0 {
-			continue // pruned since it was listed
+			continue // pruned after it was listed
 		}
 		if err != nil {
 			return err

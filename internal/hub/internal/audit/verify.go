@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// Check says what to verify.
+// Check selects what to verify.
 type Check struct {
 	Dir   string
-	Key   []byte // the one the log was written with
-	Known Mark   // a line stored elsewhere that must exist or have existed; zero: none
+	Key   []byte // with which the log was written
+	Known Mark   // mark stored elsewhere, of a line that must exist or have existed; zero: none
 }
 
-// Why a line is not as it was written.
+// Why is the kind of a problem.
 type Why string
 
-// What can be wrong with a line.
+// The kinds of problems.
 const (
 	Changed    Why = "changed"
 	Missing    Why = "missing"
@@ -26,14 +26,14 @@ const (
 	Truncated  Why = "truncated"
 )
 
-// Place is where a line is, or should be.
+// Place is the place of a line, or of a missing line.
 type Place struct {
 	File string `json:"file"`
 	Line int    `json:"line"` // from 1
 	Seq  uint64 `json:"seq"`
 }
 
-// Problem names the first line that is not as it was written.
+// Problem is the first line that was changed after it was written.
 type Problem struct {
 	Place
 	Why    Why    `json:"why"`
@@ -50,20 +50,20 @@ func (p Problem) String() string {
 // Report is the result of Verify.
 type Report struct {
 	Files   int      `json:"files"`
-	Lines   uint64   `json:"lines"`             // good lines before the first problem
-	First   uint64   `json:"first"`             // sequence number of the first line kept
-	Last    Mark     `json:"last"`              // last good line: worth storing elsewhere
-	Synced  uint64   `json:"synced"`            // last sequence number that the head vouches for
-	Torn    []Place  `json:"torn,omitempty"`    // where a crash tore a line, at most 1000
-	Lost    uint64   `json:"lost"`              // entries that lines of kind lost report
-	Live    bool     `json:"live"`              // a writer had the log open
-	Problem *Problem `json:"problem,omitempty"` // nil: the log is as it was written
+	Lines   uint64   `json:"lines"`             // valid lines before the first problem
+	First   uint64   `json:"first"`             // sequence number of the first remaining line
+	Last    Mark     `json:"last"`              // last valid line; store it elsewhere
+	Synced  uint64   `json:"synced"`            // last sequence number that the head covers
+	Torn    []Place  `json:"torn,omitempty"`    // incomplete lines of crashes, at most 1000
+	Lost    uint64   `json:"lost"`              // lost entries that the log reports
+	Live    bool     `json:"live"`              // a writer has the log open
+	Problem *Problem `json:"problem,omitempty"` // nil: the log is valid
 }
 
 const maxTorn = 1000
 
-// Verify reads a whole log, which may be open, and names the first line that is not as
-// it was written. An error means that the log could not be read.
+// Verify checks a whole log, which can be open, and reports the first line that was changed. An error means
+// that the log could not be read.
 func Verify(ctx context.Context, c Check) (Report, error) {
 	for {
 		v := verifier{Check: c}
@@ -71,7 +71,7 @@ func Verify(ctx context.Context, c Check) (Report, error) {
 		if err != nil {
 			return Report{}, fmt.Errorf("verify the audit log in %q: %w", c.Dir, err)
 		}
-		// A file that was pruned while the log was read is not a problem: start again.
+		// A file was pruned while the log was read: start again.
 		if v.report.Problem != nil && v.report.Live {
 			if now, err := readHead(c.Dir, c.Key); err == nil && now.Gone != v.head.Gone {
 				continue
@@ -85,7 +85,7 @@ type verifier struct {
 	Check
 	report Report
 	head   head
-	at     position // after the last good line; without a hash the next line may follow any
+	at     position // after the last valid line; without a hash the next line can follow any
 	file   string   // being read
 	line   int      // number of the current line in it
 }
@@ -123,7 +123,7 @@ func (v *verifier) checkEnd(headErr error) {
 	switch {
 	case v.report.Problem != nil:
 	case errors.Is(headErr, os.ErrNotExist):
-		v.report.Problem = &Problem{Place{File: headName}, Missing, "without it nobody can tell whether the end was cut off"}
+		v.report.Problem = &Problem{Place{File: headName}, Missing, "without it a truncated end cannot be detected"}
 	case headErr != nil:
 		v.report.Problem = &Problem{Place{File: headName}, Changed, headErr.Error()}
 	case v.at.Seq < v.head.Seq:
@@ -140,8 +140,8 @@ func (v *verifier) fail(why Why, detail string) {
 	}
 }
 
-// readFiles checks the lines of files, of the first one from the current position on.
-// After a gap it only looks for the missing line, which may have been moved.
+// readFiles checks the lines of files, beginning at the current position of the first one. After a gap it only
+// searches the missing line, which may have been moved.
 func (v *verifier) readFiles(ctx context.Context, files []uint64) error {
 	for i, first := range files {
 		offset := int64(0)
@@ -165,7 +165,7 @@ func (v *verifier) readFiles(ctx context.Context, files []uint64) error {
 	return nil
 }
 
-// checkRest judges what a file has after its last newline.
+// checkRest checks the data after the last newline of a file.
 func (v *verifier) checkRest(rest []byte, last bool) {
 	v.line++
 	switch {
@@ -185,7 +185,7 @@ func (v *verifier) addTorn(seq uint64) {
 	}
 }
 
-// checkLine accepts the line that follows the last good one, or records the problem.
+// checkLine accepts the line after the last valid one, or records the problem.
 func (v *verifier) checkLine(b []byte, at position) {
 	p := v.report.Problem
 	if p != nil && p.Why != Missing {
@@ -202,7 +202,7 @@ func (v *verifier) checkLine(b []byte, at position) {
 	isOther := func(m Mark) bool { return m.Seq == l.Seq && m.Hash != "" && m.Hash != l.Hash }
 	switch {
 	case err != nil && v.at.Seq >= v.head.Seq:
-		v.fail(Changed, err.Error()+" (it comes after what was known to be on disk, where a power cut can do this too)")
+		v.fail(Changed, err.Error()+" (the line was not synced to disk; a power failure can also cause this)")
 	case err != nil:
 		v.fail(Changed, err.Error())
 	case l.Seq <= v.at.Seq:

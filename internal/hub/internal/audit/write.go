@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsynced bounds what is kept for a sync that may fail.
+// maxUnsynced is the maximum size of data that is kept until its sync succeeds.
 const maxUnsynced = 4 << 20
 
-// runWriter owns the end of the chain: it alone assigns sequence numbers and writes.
+// runWriter owns the end of the chain: only it assigns sequence numbers and writes.
 func (l *Log) runWriter() {
 	for {
 		select {
@@ -29,7 +29,7 @@ func (l *Log) runWriter() {
 	}
 }
 
-// writeBatch writes everything that waits. Entries added meanwhile share the next write.
+// writeBatch writes all waiting entries. Entries added meanwhile share the next write.
 func (l *Log) writeBatch() {
 	l.mu.Lock()
 	b, lost, full := l.batch, l.lost, len(l.unsynced) >= maxUnsynced
@@ -65,7 +65,7 @@ func (l *Log) writeBatch() {
 	if err == nil {
 		n, err = l.file.WriteAt(buf.Bytes(), start.Offset)
 	}
-	// Lines that were written whole stay even if the rest failed: they may have been read.
+	// Completely written lines are kept even if the rest failed, because they may have been read.
 	good, end := 0, start
 	for ; good < len(lines) && l.ends[good].Offset <= start.Offset+int64(n); good++ {
 		end = l.ends[good]
@@ -73,7 +73,7 @@ func (l *Log) writeBatch() {
 	if err != nil {
 		// If this fails too, the next write covers the partial line, or Open removes it.
 		_ = l.file.Truncate(end.Offset)
-		l.delay.Reset(l.cfg.Sync) // to report the loss when there is room again
+		l.delay.Reset(l.cfg.Sync) // to report the loss when the disk has space
 	}
 
 	l.mu.Lock()
@@ -93,7 +93,7 @@ func (l *Log) writeBatch() {
 	close(b.done)
 }
 
-// runSyncer brings what was written to disk.
+// runSyncer syncs written lines to disk.
 func (l *Log) runSyncer() {
 	tick := time.NewTicker(l.cfg.Sync)
 	defer tick.Stop()
@@ -104,12 +104,12 @@ func (l *Log) runSyncer() {
 			return
 		}
 		if err := l.sync(); err != nil {
-			l.cfg.Log.Error("cannot sync the audit log, will retry", "error", err)
+			l.cfg.Log.Error("cannot sync audit log; retrying", "error", err)
 		}
 	}
 }
 
-// sync makes everything written so far survive a power failure and records that in the head.
+// sync syncs all written lines to disk and records that in the head.
 func (l *Log) sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -154,7 +154,7 @@ func (l *Log) rotate() {
 		f, err = createFile(l.cfg.Dir, next.File)
 	}
 	if err != nil {
-		l.cfg.Log.Error("cannot rotate the audit log, will retry", "error", err)
+		l.cfg.Log.Error("cannot rotate audit log; retrying", "error", err)
 		l.rotateAt = l.written.Offset + l.cfg.MaxBytes/8 + 1
 		return
 	}
@@ -163,7 +163,7 @@ func (l *Log) rotate() {
 	l.file, l.written, l.rotateAt = f, next, l.cfg.MaxBytes
 	l.mu.Unlock()
 	if err := errors.Join(old.Close(), l.prune()); err != nil {
-		l.cfg.Log.Error("cannot prune the audit log, will retry", "error", err)
+		l.cfg.Log.Error("cannot prune audit log; retrying", "error", err)
 	}
 }
 
@@ -181,8 +181,8 @@ func createFile(dir string, first uint64) (*os.File, error) {
 	return f, nil
 }
 
-// prune removes the oldest files. The head says so first: a file that is still there
-// after a crash is expected, one that is missing without its word is not.
+// prune removes the oldest files. It records that in the head first: after a crash a pruned file may still
+// exist, but a file that is missing without a record is an error.
 func (l *Log) prune() error {
 	files, err := listFiles(l.cfg.Dir)
 	if err != nil {

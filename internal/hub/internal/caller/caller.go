@@ -1,5 +1,4 @@
-// Package caller says whose sandboxes a call may see. Everybody else's do not
-// exist for it.
+// Package caller determines whose sandboxes are visible to a call.
 package caller
 
 import (
@@ -12,10 +11,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 )
 
-// Owner is whose sandboxes a call may see and create. It is empty for the single
-// owner of a hub without tenants. A subject that is no plain name, such as an
-// address of another system, is replaced by its digest, since owners are written
-// into files, labels and objects.
+// Owner is the owner whose sandboxes a call can see and create. It is empty for the single owner of a hub
+// without tenants. A subject that is not a plain name, such as one of another system, is replaced by its
+// digest, because owners are part of files, labels and objects.
 func Owner(ctx context.Context) string {
 	subject := op.CallOf(ctx).Subject
 	const digested = "sub-"
@@ -28,23 +26,23 @@ func Owner(ctx context.Context) string {
 	return digested + hex.EncodeToString(sum[:20])
 }
 
-// IsAdmin reports whether the caller may see what belongs to all tenants.
+// IsAdmin reports whether the caller may see the items of all tenants.
 func IsAdmin(call *op.Call) bool {
 	return call.Share == nil && tenant.Role(call.Role).May(tenant.Admin)
 }
 
-// UserIn names a tenant.
+// UserIn selects a tenant.
 type UserIn struct {
 	User string `query:"user" default:"" doc:"Tenant whose items to show, or * for all; admins only"`
 }
 
-// Selection is whose items a call is about.
+// Selection is the owner or owners whose items a call selects.
 type Selection struct {
 	Owner string
-	All   bool // everybody's; then Owner is meaningless
+	All   bool // all owners; then Owner is meaningless
 }
 
-// Select resolves the user that a call names; only an admin may name another.
+// Select resolves the user in a request; only admins may select another than their own.
 func Select(ctx context.Context, user string) (Selection, error) {
 	owner := Owner(ctx)
 	if user == "" || user == owner {
@@ -56,7 +54,7 @@ func Select(ctx context.Context, user string) (Selection, error) {
 	return Selection{Owner: user, All: user == "*"}, nil
 }
 
-// Filter is what providers are asked for: the owner, or empty for everybody.
+// Filter is the owner for filters of providers; empty: all owners.
 func (s Selection) Filter() string {
 	if s.All {
 		return ""
@@ -64,6 +62,6 @@ func (s Selection) Filter() string {
 	return s.Owner
 }
 
-// Has reports whether an owner is selected. Providers take the empty owner for
-// everybody, so their lists must be checked.
+// Has reports whether an owner is selected. For providers an empty owner means all owners, so check their
+// lists.
 func (s Selection) Has(owner string) bool { return s.All || owner == s.Owner }

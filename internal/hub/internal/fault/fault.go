@@ -1,4 +1,4 @@
-// Package fault turns errors of a provider into errors for the hub's callers.
+// Package fault converts errors of a provider into errors for the hub's callers.
 package fault
 
 import (
@@ -15,23 +15,23 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// When callers should try again.
+// Delays for Retry-After.
 const (
 	RetrySoon      = time.Second
 	RetryExhausted = 5 * time.Second
 )
 
-// NoSandbox says that a sandbox does not exist, at least for this caller.
+// NoSandbox reports that a sandbox does not exist, or is not visible to the caller.
 func NoSandbox(name string) error {
 	return op.Errorf(op.NotFound, "no sandbox %q; list sandboxes with GET /api/v1/sandbox, or create it", Clip(name))
 }
 
-// CannotDo says that a provider lacks an ability.
+// CannotDo reports that a provider lacks an ability.
 func CannotDo(provider, what string) error {
 	return op.Errorf(op.Invalid, "provider %s cannot %s here; GET /api/v1/hub shows what it supports", provider, what)
 }
 
-// Clip shortens what a caller sent as a name.
+// Clip shortens a name from a request.
 func Clip(name string) string {
 	if len(name) > sandbox.MaxName {
 		return name[:sandbox.MaxName] + "…"
@@ -39,8 +39,8 @@ func Clip(name string) string {
 	return name
 }
 
-// FromProvider explains an error that a provider returned for the named sandbox.
-// What no caller can do anything about stays an internal error.
+// FromProvider converts an error of a provider about the named sandbox. Unknown errors stay internal
+// errors.
 func FromProvider(name string, err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +58,7 @@ func FromProvider(name string, err error) error {
 	case errors.Is(err, sandbox.ErrDeleted):
 		return op.Errorf(op.Conflict, "sandbox %q was deleted before it was ready", name)
 	case errors.Is(err, sandbox.ErrConflict):
-		return op.Errorf(op.Conflict, "sandbox %q exists already; choose another name or delete it first", name)
+		return op.Errorf(op.Conflict, "sandbox %q already exists; choose another name or delete it first", name)
 	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrUnsupported):
 		return Show(op.Invalid, "", err)
 	case errors.Is(err, sandbox.ErrState):
@@ -70,15 +70,15 @@ func FromProvider(name string, err error) error {
 	case errors.Is(err, sandbox.ErrClosed):
 		return &op.Error{Code: op.Unavailable, Msg: "the hub is stopping; retry in a moment", Err: err, RetryAfter: RetrySoon}
 	case errors.Is(err, context.Canceled):
-		return Show(op.Canceled, "the caller went away: ", err)
+		return Show(op.Canceled, "the client closed the connection: ", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return Show(op.Unavailable, "timed out: ", err)
 	}
 	return err
 }
 
-// Show returns an error for a caller, with what before its text. Callers must not learn where the
-// hub stores its files, so only the last element of an absolute path is shown.
+// Show returns an error for a caller, with what before its text. It shortens absolute paths to their last
+// element, because callers must not learn where the hub stores its files.
 func Show(code op.Code, what string, err error) error {
 	return &op.Error{Code: code, Msg: what + text(err), Err: err}
 }
@@ -93,7 +93,7 @@ func text(err error) string {
 	return all
 }
 
-// paths lists the files that an error is about, the longest names first.
+// paths lists the paths in an error, the longest first.
 func paths(err error) (all []string) {
 	switch e := err.(type) { //nolint:errorlint // each level, not the first of a kind
 	case nil:

@@ -12,9 +12,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestNoPathsOfTheHost: callers learn which file an error is about, not where the hub keeps it. What
+// TestErrorsHideHostPaths: callers learn which file an error is about, not where the hub keeps it. What
 // an archive calls its entries is shown.
-func TestNoPathsOfTheHost(t *testing.T) {
+func TestErrorsHideHostPaths(t *testing.T) {
 	t.Parallel()
 	host := &fs.PathError{Op: "open", Path: "/var/lib/cove/images/tmp/layer-1/root", Err: fs.ErrPermission}
 	for _, err := range []error{

@@ -1,6 +1,5 @@
-// Package history keeps the latest events of a hub for readers that come back
-// after a broken connection. It is bounded: a reader that is too slow is told that
-// it missed something.
+// Package history keeps the latest events of a hub for readers that reconnect. It is limited in size: a
+// reader that is too slow gets a notice that it missed events.
 package history
 
 import (
@@ -13,28 +12,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Size is how many events are kept.
+// Size is the number of events that are kept.
 const Size = 2048
 
-// Event is one thing that happened to a sandbox.
+// Event is one event of a sandbox.
 type Event struct {
 	Seq     int64
 	Kind    string
 	Time    time.Time
-	Sandbox sandbox.Sandbox // as it was right after, without environment and arguments
+	Sandbox sandbox.Sandbox // state after the event, without environment and arguments
 	Message string
 }
 
-// Log numbers events and keeps the latest. A number means something only together
-// with the log's epoch: another hub counts from one again.
+// Log numbers events and keeps the latest. A number is valid only together with the log's epoch, because
+// another hub counts from one again.
 type Log struct {
 	epoch string
 
 	mu      sync.Mutex
 	closed  bool
 	last    int64         // number of the latest; the first is 1
-	kept    []Event       // a ring once it is full: number n is at (n-1) % Size
-	changed chan struct{} // closed and replaced when something happens
+	kept    []Event       // a ring when it is full: number n is at (n-1) % Size
+	changed chan struct{} // closed and replaced at each event
 }
 
 // New returns an empty log.
@@ -42,7 +41,7 @@ func New() *Log {
 	return &Log{epoch: strings.ToLower(rand.Text()[:8]), changed: make(chan struct{})}
 }
 
-// Add appends an event. What is large and may hold secrets is left out.
+// Add appends an event. It omits fields that are large or can contain secrets.
 func (l *Log) Add(kind string, at time.Time, sb sandbox.Sandbox, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,16 +60,16 @@ func (l *Log) Add(kind string, at time.Time, sb sandbox.Sandbox, message string)
 	l.changed = make(chan struct{})
 }
 
-// Since is what happened after a number.
+// Since is the events after a number.
 type Since struct {
 	Events  []Event
 	Last    int64 // number of the latest event
-	Lost    bool  // some are no longer kept, and Events is empty
+	Lost    bool  // some events are lost, and Events is empty
 	Closed  bool
-	Changed <-chan struct{} // closed when more happens
+	Changed <-chan struct{} // closed at the next event
 }
 
-// After returns what happened after number seq.
+// After returns the events after number seq.
 func (l *Log) After(seq int64) Since {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,10 +90,10 @@ func (l *Log) Last() int64 {
 	return l.last
 }
 
-// ID names an event across hubs.
+// ID identifies an event across hubs.
 func (l *Log) ID(seq int64) string { return l.epoch + "-" + strconv.FormatInt(seq, 10) }
 
-// Find returns the number of an ID; false if it is none of this log's.
+// Find returns the number of an ID; false if the ID is from another log.
 func (l *Log) Find(id string) (int64, bool) {
 	epoch, n, ok := strings.Cut(id, "-")
 	seq, err := strconv.ParseInt(n, 10, 64)

@@ -1,5 +1,5 @@
-// Package page writes the hub's own replies where a reply of a sandbox was
-// expected: a page for people, JSON for programs.
+// Package page writes the hub's own replies to requests for sandboxes: a page for people, JSON for
+// programs.
 package page
 
 import (
@@ -18,7 +18,7 @@ import (
 // WriteError replies with an error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
 	if r.Context().Err() != nil {
-		w.WriteHeader(op.StatusCanceled) // nobody is there to read more
+		w.WriteHeader(op.StatusCanceled) // the client has closed the connection
 		return
 	}
 	call := op.CallOf(r.Context())
@@ -28,15 +28,19 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, log *slog.Log
 		return
 	}
 	call.Code = op.Internal
-	log.Error("request into a sandbox failed", "id", call.ID, "error", err)
+	log.Error("request to sandbox failed", "id", call.ID, "error", err)
 	Write(w, r, http.StatusInternalServerError, 0, op.InternalMessage(call.ID))
 }
 
-// layout has the colors of the design system, which it cannot load: a page of a sandbox that does not answer has nothing but this.
+// layout repeats the colors of the design system, because the page of a sandbox cannot load files of the
+// hub.
 const layout = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">%s<title>%s</title>
-<style>:root{color-scheme:light dark}*{box-sizing:border-box}body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 2rem;padding:0 1rem;color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
-main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}</style>
+<style>:root{color-scheme:light dark}*{box-sizing:border-box}
+body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 2rem;padding:0 1rem;
+color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
+main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}
+h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}</style>
 </head><body><main><h1>%s</h1><p>%s</p></main></body></html>
 `
 

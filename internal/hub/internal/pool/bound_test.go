@@ -76,7 +76,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d were created meanwhile", n)
 		}
 		busy = false
-		p.Kick()
+		p.Notify()
 		time.Sleep(time.Minute)
 		if most, all := c.most.Load(), c.all.Load(); most != 3 || all != 7 {
 			t.Errorf("%d at once, %d together", most, all)

@@ -11,11 +11,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Binding is what a claimed sandbox becomes.
+// Binding describes the claimed sandbox.
 type Binding struct {
-	// Spec is what a cold create would have been given, whole.
+	// Spec is the complete Spec of a cold create.
 	Spec sandbox.Spec
-	// Env and Files are given to the server inside and kept nowhere else: secrets.
+	// Env and Files are secrets, which only the server inside receives.
 	Env   map[string]string
 	Files []File
 }
@@ -27,7 +27,7 @@ type File struct {
 	Mode    string `json:"mode,omitempty"`
 }
 
-// Init is what the server inside is told.
+// Init is the request that initializes the server inside.
 type Init struct {
 	Env     map[string]string `json:"env,omitempty"`
 	Unset   []string          `json:"unset,omitempty"`
@@ -35,26 +35,25 @@ type Init struct {
 	Workdir string            `json:"workdir,omitempty"`
 }
 
-// ErrRefused is Bind's error when the server inside cannot become what it is told,
-// and no other member could.
-var ErrRefused = errors.New("a warm sandbox cannot be changed like this")
+// ErrRefused is Bind's error if the server inside rejects the values, which other members would reject
+// too.
+var ErrRefused = errors.New("the server in the sandbox rejected its settings")
 
-// ErrBound is Bind's error when the server inside has been told before: a claim of it was cut short.
-var ErrBound = errors.New("the sandbox has been told already whose it is")
+// ErrBound is Bind's error if the server inside already has an owner, because a claim was interrupted.
+var ErrBound = errors.New("the sandbox is already bound to an owner")
 
-// errTaken means that another pool was quicker.
-var errTaken = errors.New("the sandbox is no longer a member")
+// errTaken means that another pool has claimed the member.
+var errTaken = errors.New("another pool has claimed the sandbox")
 
-// refillDelay is how long after a claim the next member is created.
+// refillDelay is the delay between a claim and the create of its replacement.
 const refillDelay = 50 * time.Millisecond
 
-// maxTries bounds how many members one claim can use up.
+// maxTries is the maximum number of members that one claim can delete.
 const maxTries = 3
 
-// Claim turns a ready member of the environment into the sandbox that b describes.
-// False without an error means that no member can become it, and the caller creates a
-// cold one. A member that fails is deleted, and the next is tried. Errors are those
-// that a create would return as well, such as ErrConflict.
+// Claim turns a ready member of the environment into the sandbox that b describes. False without an error
+// means that no member fits; the caller then creates a cold sandbox. A member that fails is deleted, and
+// Claim tries the next. Errors are those of a create, such as ErrConflict.
 func (p *Pool) Claim(ctx context.Context, env, fingerprint string, b Binding) (sandbox.Sandbox, bool, error) {
 	if err := p.checkName(ctx, b.Spec); err != nil {
 		return sandbox.Sandbox{}, false, err
@@ -85,8 +84,8 @@ func (p *Pool) Claim(ctx context.Context, env, fingerprint string, b Binding) (s
 	return sandbox.Sandbox{}, false, nil
 }
 
-// countClaim makes the refill wait until the claim is over, and a moment longer: whoever has just got one has the machine
-// to itself.
+// countClaim pauses the refill during a claim and shortly afterwards, so that the refill does not slow down
+// the claimed sandbox.
 func (p *Pool) countClaim() (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,11 +94,11 @@ func (p *Pool) countClaim() (over func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.claims--
-		time.AfterFunc(refillDelay, p.Kick)
+		time.AfterFunc(refillDelay, p.Notify)
 	}
 }
 
-// checkName returns ErrConflict if the name is taken, which then costs no member.
+// checkName returns ErrConflict if the name is in use, before a member is used up.
 func (p *Pool) checkName(ctx context.Context, s sandbox.Spec) error {
 	if s.Name == "" {
 		return nil
@@ -111,7 +110,7 @@ func (p *Pool) checkName(ctx context.Context, s sandbox.Spec) error {
 	return err
 }
 
-// take holds the oldest member that can become what is asked for.
+// take holds the oldest member that fits the request.
 func (p *Pool) take(env, print string, want sandbox.Spec) (sandbox.Sandbox, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +126,7 @@ func (p *Pool) take(env, print string, want sandbox.Spec) (sandbox.Sandbox, bool
 	return sb, true
 }
 
-// fits reports whether only such things differ that can still be changed.
+// fits reports whether a member differs only in values that can be changed.
 func (p *Pool) fits(member, want sandbox.Spec) bool {
 	if apart, ok := p.cfg.Provider.(sandbox.Placer); ok && !apart.SamePlace(member.Owner, want.Owner) {
 		return false
@@ -139,14 +138,14 @@ func (p *Pool) fits(member, want sandbox.Spec) bool {
 	return member.CheckUpdate(want) == nil && p.cfg.Live(member.Resources, want.Resources)
 }
 
-// discard deletes a member whose claim failed, in the background: it has got no name yet that somebody
-// could wait for.
+// discard deletes a member whose claim failed. It does so in the background, because the member has no name
+// that a caller could wait for.
 func (p *Pool) discard(sb sandbox.Sandbox, err error) {
 	if errors.Is(err, errTaken) || errors.Is(err, sandbox.ErrNotFound) {
 		p.release(sb.ID)
 		return
 	}
-	// A bad request is not the environment's fault, nor what an earlier hub has left.
+	// Neither an invalid request nor an interrupted claim is a failure of the environment.
 	ours := true
 	for _, other := range []error{ErrRefused, ErrBound, sandbox.ErrConflict, sandbox.ErrInvalid, context.Canceled, context.DeadlineExceeded} {
 		ours = ours && !errors.Is(err, other)
@@ -157,12 +156,12 @@ func (p *Pool) discard(sb sandbox.Sandbox, err error) {
 	p.background(func(context.Context) { p.remove(sb, "its claim failed") })
 }
 
-// bind turns a member into the sandbox of b: first inside, then in its record. A member that is told
-// whose it is cannot be told again, so one whose record was not reached is nobody's for ever.
+// bind turns a member into the sandbox of b: first the server inside, then its Spec. A server can be bound
+// only once, so if the update of the Spec fails, the member can never be claimed.
 func (p *Pool) bind(ctx context.Context, member sandbox.Sandbox, b Binding) (sandbox.Sandbox, error) {
 	next, init := boundSpec(member.Spec, b)
 	if err := p.cfg.Bind(ctx, member, init); err != nil {
-		return member, fmt.Errorf("bind the server inside: %w", err)
+		return member, fmt.Errorf("bind server: %w", err)
 	}
 	sb, err := p.cfg.Provider.Update(ctx, member.ID, func(s *sandbox.Spec) error {
 		if s.Owner != Owner {
@@ -172,12 +171,12 @@ func (p *Pool) bind(ctx context.Context, member sandbox.Sandbox, b Binding) (san
 		return nil
 	})
 	if err != nil {
-		return sb, fmt.Errorf("bind the record: %w", err)
+		return sb, fmt.Errorf("update spec: %w", err)
 	}
 	return sb, nil
 }
 
-// boundSpec returns the Spec of the claimed sandbox, and what its server must be told.
+// boundSpec returns the Spec of the claimed sandbox, and the request for its server.
 func boundSpec(member sandbox.Spec, b Binding) (sandbox.Spec, Init) {
 	next := b.Spec.Clone()
 	if next.Name == "" {
@@ -205,7 +204,7 @@ func boundSpec(member sandbox.Spec, b Binding) (sandbox.Spec, Init) {
 	if next.Workdir != member.Workdir {
 		init.Workdir = next.Workdir
 	}
-	// If the provider keeps these for the next start, a claimed sandbox restarts like
+	// If the provider stores these for the next start, a claimed sandbox restarts like
 	// a cold one. If not, its server waits again then.
 	if member.CheckUpdate(next) != nil {
 		next.Env, next.Workdir = member.Env, member.Workdir

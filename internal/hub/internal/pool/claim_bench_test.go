@@ -37,7 +37,7 @@ func BenchmarkPoolClaim(b *testing.B) {
 	}
 	for i := range 10 {
 		measuring.Store(false)
-		m.pool.Kick()
+		m.pool.Notify()
 		testenv.Poll(b, "the pool is filled", func() bool { return m.pool.Ready()["e"] == batch })
 		measuring.Store(true)
 		for j := range batch {

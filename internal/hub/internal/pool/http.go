@@ -15,18 +15,18 @@ import (
 
 const (
 	initPath = "/v1/sandbox/init"
-	// initWait bounds the call, which may write many files.
+	// initWait is the timeout of the request, which can write many files.
 	initWait = 10 * time.Second
-	// maxReply bounds what is read of a reply.
+	// maxReply is the maximum size of a reply.
 	maxReply = 64 << 10
 	// readyEvery is the interval at which a sandbox is polled while its start hooks run.
 	readyEvery = 10 * time.Millisecond
 	readyWait  = 30 * time.Second
 )
 
-// BindHTTP tells the server inside whose it is by its one-shot call, and waits until
-// it is ready. endpoint returns the server's own port. The sandbox's Spec must have
-// the Env with which the server was started. Errors do not show what was sent.
+// BindHTTP initializes the server inside for its owner by a request that works only once, and waits until
+// the server is ready. endpoint returns the port of the server. The Spec must have the Env with which the
+// server was started. Errors do not contain the request.
 func BindHTTP(endpoint func(ctx context.Context, id string) (sandbox.Endpoint, error)) func(context.Context, sandbox.Sandbox, Init) error {
 	return func(ctx context.Context, sb sandbox.Sandbox, in Init) error {
 		ep, err := endpoint(ctx, sb.ID)
@@ -48,7 +48,7 @@ func BindHTTP(endpoint func(ctx context.Context, id string) (sandbox.Endpoint, e
 // guest is the server inside.
 type guest struct {
 	transport *http.Transport
-	env       map[string]string // with which it was started
+	env       map[string]string // of its start
 }
 
 func (g guest) send(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
@@ -59,7 +59,7 @@ func (g guest) send(ctx context.Context, method, path string, body []byte) (int,
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	// An environment may require authentication; then its own key is valid.
+	// If the environment requires authentication, its key is valid.
 	if token := g.env["AUTH_TOKEN"]; token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -75,7 +75,7 @@ func (g guest) send(ctx context.Context, method, path string, body []byte) (int,
 	return res.StatusCode, b, err
 }
 
-// init makes the call and reports whether the sandbox is ready.
+// init sends the request and reports whether the sandbox is ready.
 func (g guest) init(ctx context.Context, in Init) (ready bool, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {

@@ -110,100 +110,49 @@ func (m *machine) bash(id, command string) string {
 	return out.Data.Stdout + out.Data.Stderr
 }
 
-// TestNothingShows: who gets a sandbox of the pool looks for its earlier life, and
-// for the neighbour who got one before, and finds what a cold one shows.
-func TestNothingShows(t *testing.T) {
+// claim binds a member of the pool to an owner.
+func (m *machine) claim(want pool.Want, owner, secret string) sandbox.Sandbox {
+	m.t.Helper()
+	s := sandbox.Spec{Name: "mine", Owner: owner, Environment: "e", Workdir: "/home/gem/work",
+		Env: map[string]string{"OWN": owner, "DISPLAY_WIDTH": "800"}}
+	sb, ok, err := m.pool.Claim(m.t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s,
+		Env: map[string]string{"TOKEN": secret},
+		Files: []pool.File{{Path: "~/.config/key", Content: []byte(secret + "-file")},
+			{Path: "/home/gem/run.sh", Content: []byte("#!/bin/sh\necho ran\n"), Mode: "0755"}}})
+	if !ok || err != nil {
+		m.t.Fatalf("got %v %v, want a member; ready %v", ok, err, m.pool.Ready())
+	}
+	return sb
+}
+
+// TestClaimedSandboxHasNoTraces: a claimed sandbox shows nothing of the pool or of the owner of
+// another member. It shows the same as a sandbox that was created directly.
+func TestClaimedSandboxHasNoTraces(t *testing.T) {
 	want := pool.Want{Size: 2, Spec: sandbox.Spec{Environment: "e", Env: map[string]string{"OF_POOL": "environment"}}}
 	m := newMachine(t, want)
-	first := m.pool.Ready()
-	// Nobody can use a member before it is told whose it is.
+	// A member serves no requests before it has an owner.
 	for _, sb := range m.list(pool.Owner) {
 		if status, _ := m.call(sb.ID, "/v1/bash/exec", `{"command":"true"}`); status != http.StatusServiceUnavailable {
-			t.Errorf("a member answered %d", status)
+			t.Errorf("bash of a member: got status %d, want 503", status)
 		}
 		if status, _ := m.call(sb.ID, "/mcp", ""); status != http.StatusServiceUnavailable {
-			t.Errorf("a member answered %d", status)
+			t.Errorf("MCP of a member: got status %d, want 503", status)
 		}
 	}
-	claim := func(owner, secret string) sandbox.Sandbox {
-		t.Helper()
-		s := sandbox.Spec{Name: "mine", Owner: owner, Environment: "e", Workdir: "/home/gem/work",
-			Env: map[string]string{"OWN": owner, "DISPLAY_WIDTH": "800"}}
-		sb, ok, err := m.pool.Claim(t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s, Env: map[string]string{"TOKEN": secret},
-			Files: []pool.File{{Path: "~/.config/key", Content: []byte(secret + "-file")},
-				{Path: "/home/gem/run.sh", Content: []byte("#!/bin/sh\necho ran\n"), Mode: "0755"}}})
-		if !ok || err != nil {
-			t.Fatalf("%v %v, ready %v", ok, err, first)
-		}
-		return sb
-	}
-	ann, bob := claim("ann", "s3cret-of-ann"), claim("bob", "s3cret-of-bob")
+	ann, bob := m.claim(want, "ann", "s3cret-of-ann"), m.claim(want, "bob", "s3cret-of-bob")
 	cold, err := m.p.Create(t.Context(), sandbox.Spec{Name: "cold", Environment: "e",
 		Env: map[string]string{"OWN": "eve", "TOKEN": "t", "DISPLAY_WIDTH": "800", "WORKSPACE": "/home/gem"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	// Its own: environment, files, folder, before its first command.
-	got := m.bash(bob.ID, `echo "$OWN $TOKEN $OF_POOL."; cat ~/.config/key; echo; stat -c '%a %U' ~/.config/key `+
-		`~/run.sh; ~/run.sh; pwd; hostname; cat /etc/hostname; getent hosts mine | cut -d" " -f1`)
-	if want := "bob s3cret-of-bob .\ns3cret-of-bob-file\n600 gem\n755 gem\nran\n/home/gem/work\nmine\nmine\n127.0.0.1\n"; got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	// Nobody else's, anywhere.
-	everything := `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; ` +
-		`find / -xdev -newermt '-1 hour' -not -path '/proc/*' 2>/dev/null; grep -raoh 's3cret-of-[a-z]*\|OF_POOL' ` +
-		`/home /tmp /var /run /dev/shm /etc 2>/dev/null; hostname; cat /proc/mounts; history; ls -la ~`
-	seen := m.bash(bob.ID, everything)
-	for _, word := range []string{"s3cret-of-ann", "ann", "sub-pool", "cove/pool", ann.ID} {
-		if found := regexp.MustCompile(`.*\b` + regexp.QuoteMeta(word) + `\b.*`).FindString(seen); found != "" {
-			t.Errorf(`%q is seen: got %s, want ""`, word, found)
-		}
-	}
-	// Not in our server: neither its environment nor its memory's image on disk is
-	// told, and no answer repeats it.
-	if found := m.bash(bob.ID, `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /run/bin/aio) tr '\0' '\n' < `+
-		`$p/environ;; esac; done`); strings.Contains(found, "s3cret") || strings.Contains(found, "OWN=") {
-		t.Errorf(`the server's own environment: got %s, want neither "s3cret" nor "OWN=" in it`, found)
-	}
-	logs, err := m.p.Logs(t.Context(), bob.ID, 1<<20)
-	if err != nil || bytes.Contains(logs, []byte("s3cret")) {
-		t.Errorf(`log: got %v %s, want logs without "s3cret"`, err, logs)
-	}
-	for _, path := range []string{"/readyz", "/metrics", "/v1/sandbox", "/v1/sandbox/activity", "/v1/openapi.json"} {
-		if _, reply := m.call(bob.ID, path, ""); strings.Contains(reply, "s3cret-of-bob") || strings.Contains(reply, "s3cret-of-ann") {
-			t.Errorf(`%s: got %s, want no secret`, path, reply)
-		}
-	}
-	if status, reply := m.call(bob.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict ||
-		strings.Contains(reply, "s3cret") {
-		t.Errorf(`a second time: got %d %s, want status 409 and reply without "s3cret"`, status, reply)
-	}
+	m.checkBinding(bob.ID)
+	m.checkTraces(bob.ID, ann.ID)
+	m.checkServer(bob.ID)
 	if status, _ := m.call(cold.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict {
-		t.Errorf("not armed: got %d, want status 409", status)
+		t.Errorf("sandbox that does not wait: got %d, want status 409", status)
 	}
-
-	// The same processes and files as in a cold one, but for its own.
-	names := func(id, command string) []string {
-		list := strings.Fields(m.bash(id, command))
-		slices.Sort(list)
-		return slices.Compact(list)
-	}
-	for _, id := range []string{bob.ID, cold.ID} {
-		testenv.Poll(t, "the record of commands is written", func() bool {
-			return strings.Contains(m.bash(id, "ls /var/tmp/aio-*/activity 2>/dev/null || true"), "new.jsonl")
-		})
-	}
-	for what, command := range map[string]string{
-		"processes": `for p in /proc/[0-9]*; do readlink $p/exe; done`,
-		"files":     `cd /; find home tmp var run root dev etc -xdev 2>/dev/null | grep -v '/work$\|run.sh\|/\.config\|\.lock'`,
-		"variables": `env | cut -d= -f1 | grep -v '^OF_POOL$\|^WORKSPACE$'`,
-	} {
-		if a, b := names(bob.ID, command), names(cold.ID, command); !slices.Equal(a, b) {
-			t.Errorf("%s differ:\nwarm %v\ncold %v", what, a, b)
-		}
-	}
-	// Uptime is that of the claim.
+	m.checkSame(bob.ID, cold.ID)
+	// The uptime begins with the claim.
 	var up struct {
 		Uptime float64 `json:"uptime_seconds"`
 	}
@@ -213,9 +162,84 @@ func TestNothingShows(t *testing.T) {
 	}
 }
 
-// TestClaimedStartsAnew: a claimed sandbox that was stopped starts like a cold one,
+// checkBinding fails unless a sandbox has the environment, files and folder of its owner bob before
+// its first command.
+func (m *machine) checkBinding(id string) {
+	m.t.Helper()
+	got := m.bash(id, `echo "$OWN $TOKEN $OF_POOL."; cat ~/.config/key; echo; stat -c '%a %U' ~/.config/key `+
+		`~/run.sh; ~/run.sh; pwd; hostname; cat /etc/hostname; getent hosts mine | cut -d" " -f1`)
+	if want := "bob s3cret-of-bob .\ns3cret-of-bob-file\n600 gem\n755 gem\nran\n/home/gem/work\nmine\nmine\n127.0.0.1\n"; got != want {
+		m.t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// checkTraces fails if a sandbox shows anything of the pool, or of the other sandbox, which is ann's.
+func (m *machine) checkTraces(id, other string) {
+	m.t.Helper()
+	everything := `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; ` +
+		`find / -xdev -newermt '-1 hour' -not -path '/proc/*' 2>/dev/null; grep -raoh 's3cret-of-[a-z]*\|OF_POOL' ` +
+		`/home /tmp /var /run /dev/shm /etc 2>/dev/null; hostname; cat /proc/mounts; history; ls -la ~`
+	seen := m.bash(id, everything)
+	for _, word := range []string{"s3cret-of-ann", "ann", "sub-pool", "cove/pool", other} {
+		if found := regexp.MustCompile(`.*\b` + regexp.QuoteMeta(word) + `\b.*`).FindString(seen); found != "" {
+			m.t.Errorf(`%q is visible: got %s, want ""`, word, found)
+		}
+	}
+}
+
+// checkServer fails if the environment, the log or a reply of our server contains a secret, or if it
+// accepts another owner.
+func (m *machine) checkServer(id string) {
+	t := m.t
+	t.Helper()
+	if found := m.bash(id, `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /run/bin/aio) tr '\0' '\n' < `+
+		`$p/environ;; esac; done`); strings.Contains(found, "s3cret") || strings.Contains(found, "OWN=") {
+		t.Errorf(`the server's environment: got %s, want neither "s3cret" nor "OWN=" in it`, found)
+	}
+	logs, err := m.p.Logs(t.Context(), id, 1<<20)
+	if err != nil || bytes.Contains(logs, []byte("s3cret")) {
+		t.Errorf(`log: got %v %s, want logs without "s3cret"`, err, logs)
+	}
+	for _, path := range []string{"/readyz", "/metrics", "/v1/sandbox", "/v1/sandbox/activity", "/v1/openapi.json"} {
+		if _, reply := m.call(id, path, ""); strings.Contains(reply, "s3cret-of-bob") || strings.Contains(reply, "s3cret-of-ann") {
+			t.Errorf(`%s: got %s, want no secret`, path, reply)
+		}
+	}
+	if status, reply := m.call(id, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict ||
+		strings.Contains(reply, "s3cret") {
+		t.Errorf(`second initialization: got %d %s, want status 409 and a reply without "s3cret"`, status, reply)
+	}
+}
+
+// checkSame fails unless a claimed sandbox has the same processes, files and variables as a cold one,
+// except for those of its owner.
+func (m *machine) checkSame(claimed, cold string) {
+	t := m.t
+	t.Helper()
+	names := func(id, command string) []string {
+		list := strings.Fields(m.bash(id, command))
+		slices.Sort(list)
+		return slices.Compact(list)
+	}
+	for _, id := range []string{claimed, cold} {
+		testenv.Poll(t, "the record of commands is written", func() bool {
+			return strings.Contains(m.bash(id, "ls /var/tmp/aio-*/activity 2>/dev/null || true"), "new.jsonl")
+		})
+	}
+	for what, command := range map[string]string{
+		"processes": `for p in /proc/[0-9]*; do readlink $p/exe; done`,
+		"files":     `cd /; find home tmp var run root dev etc -xdev 2>/dev/null | grep -v '/work$\|run.sh\|/\.config\|\.lock'`,
+		"variables": `env | cut -d= -f1 | grep -v '^OF_POOL$\|^WORKSPACE$'`,
+	} {
+		if a, b := names(claimed, command), names(cold, command); !slices.Equal(a, b) {
+			t.Errorf("%s differ:\nwarm %v\ncold %v", what, a, b)
+		}
+	}
+}
+
+// TestClaimedSandboxRestarts: a claimed sandbox that was stopped starts like a cold one,
 // with its own environment.
-func TestClaimedStartsAnew(t *testing.T) {
+func TestClaimedSandboxRestarts(t *testing.T) {
 	want := pool.Want{Size: 1, Spec: sandbox.Spec{Environment: "e", Env: map[string]string{"OF_POOL": "environment"}}}
 	m := newMachine(t, want)
 	s := sandbox.Spec{Name: "mine", Owner: "ann", Environment: "e", Env: map[string]string{"OWN": "ann"}}

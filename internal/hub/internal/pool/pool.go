@@ -1,25 +1,21 @@
-// Package pool keeps warm sandboxes for environments, and gives one to an owner in
+// Package pool owns the warm pool: ready sandboxes of environments, which it assigns to owners in
 // milliseconds.
 //
-// A member is a sandbox of the environment's Spec whose server waits to be told
-// whose it is (package guest/bind). Members belong to Owner, whose name no
-// tenant can have, and have no timeout. Claim takes one, tells the server inside its
-// environment, files and folder (Bind), and gives it the name, owner, labels, lifetime,
-// network and resources that a cold create would have had (one Update, which is all that
-// is written). A crash in between leaves a member that was told already: its server refuses
-// the next claim, which deletes it and takes another.
+// A member is a sandbox with the environment's Spec whose server waits for its owner (package guest/bind).
+// Members belong to Owner, whose name no tenant can have, and have no timeout. Claim takes a member, sends
+// environment, files and folder to its server (Bind), and sets the name, owner, labels, lifetime, network
+// and resources of a cold create in one Update. If the hub crashes in between, the server of the member
+// rejects the next claim, which deletes it and takes another member.
 //
-// The pool owns its members, the refill and its limits; it forgets claimed
-// sandboxes. It keeps no record but the provider's. It refuses to hand out a
-// sandbox that differs in anything from what was asked for: then the caller
-// creates a cold one.
+// The pool owns its members, the refill and its limits, but not claimed sandboxes. The provider has all of
+// its state. It never assigns a sandbox that differs from the request; the caller then creates a cold one.
 //
-// What a hub does with it:
-//   - Hidden sandboxes are in nobody's list, count or clock, and not found by name.
-//   - Created is when a sandbox got its owner; Sandbox.Created of a claimed one is
-//     when the pool created it.
-//   - After Start of a sandbox that Waits it calls Bind again.
-//   - It calls Kick when an environment's definition or size has changed.
+// A hub must follow these rules:
+//   - Hidden sandboxes are in no list or count, have no timeout, and are not found by name.
+//   - Created is the time at which a sandbox got its owner; Sandbox.Created of a claimed sandbox is when the
+//     pool created it.
+//   - After Start of a sandbox that Waits, call Bind again.
+//   - Call Notify after a change of an environment's definition or size.
 package pool
 
 import (
@@ -34,62 +30,60 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Owner owns the members. No tenant's name begins like this, and subjects that do
-// are replaced by a digest.
+// Owner is the owner of members. No tenant's name has this prefix, and subjects with it are replaced by a
+// digest.
 const Owner = "sub-pool"
 
-// The pool's records on a sandbox.
+// Annotations of the pool.
 const (
-	noteOf      = "cove/pool"       // the environment, while it is a member
-	notePrint   = "cove/pool-print" // the definition that it was made from
-	noteClaimed = "cove/claimed"    // when it was: RFC 3339
+	noteOf      = "cove/pool"       // environment, while it is a member
+	notePrint   = "cove/pool-print" // fingerprint of its definition
+	noteClaimed = "cove/claimed"    // time of the claim, RFC 3339
 )
 
-// EnvInit is the variable of a Spec that makes the server inside wait, at every
-// start, to be told whose it is.
+// EnvInit is the variable of a Spec that makes the server inside wait for its owner at each start.
 const EnvInit = "AIO_INIT"
 
-// Waits reports whether the server of such a sandbox does nothing after each Create
-// and Start until it is told whose it is (Bind). A claim leaves that so only if it
-// came with an Env: nobody but its caller knows it at the next start.
+// Waits reports whether the server of a sandbox waits for Bind after each Create and Start. A claimed
+// sandbox still waits only if its claim had an Env, which only the caller knows at the next start.
 func Waits(s sandbox.Spec) bool { return s.Env[EnvInit] == "true" }
 
 // Want is the desired pool of an environment.
 type Want struct {
 	Size int
-	// Spec is a sandbox of the environment that no request has changed.
+	// Spec is a sandbox with the values of the environment.
 	Spec sandbox.Spec
-	// Fingerprint identifies the definition of the environment; members of an earlier
-	// one are deleted. Empty: Fingerprint(Spec).
+	// Fingerprint identifies the definition of the environment; members with another one are deleted.
+	// Empty: Fingerprint(Spec).
 	Fingerprint string
 }
 
 // Config of a pool.
 type Config struct {
 	Provider sandbox.Provider
-	// Size returns what is wanted, by environment. It is called often and must not block.
+	// Size returns the wanted pools by environment. It is called often and must not block.
 	Size func() map[string]Want
-	// Bind tells the server of a sandbox whose it is; see BindHTTP.
+	// Bind initializes the server of a sandbox for its owner; see BindHTTP.
 	Bind func(context.Context, sandbox.Sandbox, Init) error
-	// Busy pauses the refill while it returns true: creates of callers go first.
+	// Busy pauses the refill while it returns true, so that creates of callers have priority.
 	Busy func() bool
-	// Live reports whether resources can change in a running sandbox. Nil: all but
-	// disk and open files.
+	// Live reports whether resources can change in a running sandbox. Nil: all except disk and open
+	// files.
 	Live func(from, to sandbox.Resources) bool
 
-	Max      int           // members of all environments together; default 64
-	Parallel int           // created at once; default 2
+	Max      int           // maximum number of members of all environments; default 64
+	Parallel int           // concurrent creates; default 2
 	Age      time.Duration // maximum age of a member; default an hour
-	Every    time.Duration // between two inspections; default 5 seconds
+	Every    time.Duration // interval of inspections; default 5 seconds
 	Log      *slog.Logger
 }
 
-// Pool keeps members ready.
+// Pool is the warm pool.
 type Pool struct {
-	cfg  Config
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	kick chan struct{}
+	cfg     Config
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	changed chan struct{}
 
 	mu      sync.Mutex
 	closed  bool
@@ -98,8 +92,8 @@ type Pool struct {
 	held    map[string]bool // by ID: being claimed or deleted
 	pending map[string]int  // being created
 	failing map[string]failure
-	moves   int // grows whenever a member comes, goes or is released
-	claims  int // under way
+	moves   int // incremented when a member is added, removed or released
+	claims  int // in progress
 }
 
 // failure counts the failed creates of an environment.
@@ -131,19 +125,19 @@ func New(cfg Config) *Pool {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pool{cfg: cfg, kick: make(chan struct{}, 1), ready: map[string][]sandbox.Sandbox{}, held: map[string]bool{},
+	p := &Pool{cfg: cfg, changed: make(chan struct{}, 1), ready: map[string][]sandbox.Sandbox{}, held: map[string]bool{},
 		pending: map[string]int{}, failing: map[string]failure{}}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }
 
-// Begin takes up the existing members and starts the refill.
+// Begin adopts existing members and starts the refill.
 func (p *Pool) Begin(ctx context.Context) {
 	p.inspect(ctx)
 	p.background(p.loop)
 }
 
-// Close ends the refill. The members live on, for the next pool.
+// Close ends the refill. The members keep running for the next pool.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -164,15 +158,15 @@ func (p *Pool) background(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Kick makes the pool inspect itself now.
-func (p *Pool) Kick() {
+// Notify triggers an inspection.
+func (p *Pool) Notify() {
 	select {
-	case p.kick <- struct{}{}:
-	default: // it will anyway
+	case p.changed <- struct{}{}:
+	default: // already notified
 	}
 }
 
-// Ready returns how many members each environment has to hand out.
+// Ready returns the number of ready members of each environment.
 func (p *Pool) Ready() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,10 +177,10 @@ func (p *Pool) Ready() map[string]int {
 	return out
 }
 
-// Hidden reports whether a sandbox belongs to no tenant.
+// Hidden reports whether a sandbox is a member of the pool.
 func Hidden(sb sandbox.Sandbox) bool { return sb.Spec.Owner == Owner }
 
-// Created is when the sandbox got its owner.
+// Created is the time at which a sandbox got its owner.
 func Created(sb sandbox.Sandbox) time.Time {
 	if t, err := time.Parse(time.RFC3339Nano, sb.Spec.Annotations[noteClaimed]); err == nil {
 		return t
@@ -194,7 +188,7 @@ func Created(sb sandbox.Sandbox) time.Time {
 	return sb.Created
 }
 
-// Fingerprint is the same for two specs that can stand in for each other.
+// Fingerprint is equal for specs that are interchangeable.
 func Fingerprint(s sandbox.Spec) string {
 	b, _ := json.Marshal(s) // plain data, in a fixed order
 	sum := sha256.Sum256(b)

@@ -79,7 +79,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestHundredClaims: of 20 members each is given once, and nobody waits for more.
+// TestHundredClaims: each of 20 members is claimed once, and the other claims do not wait.
 func TestHundredClaims(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 20)
@@ -240,7 +240,7 @@ func TestFailedClaim(t *testing.T) {
 	if _, ok, err := r.pool.Claim(ctx, "e", "1", binding("c")); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v %v, want no sandbox and context.Canceled", ok, err)
 	}
-	testenv.Poll(t, "only the claimed one is somebody's", func() bool {
+	testenv.Poll(t, "only the claimed one has an owner", func() bool {
 		list, err := r.p.List(t.Context(), sandbox.Filter{Owner: "ann"})
 		return err == nil && len(list) == 1 && list[0].ID == sb.ID
 	})
@@ -283,7 +283,7 @@ func TestOldMembersAreReplaced(t *testing.T) {
 }
 
 // TestRestart: the members of a pool that is gone are the next one's. What was being bound when it was
-// killed is given to nobody, and its name is free.
+// killed is never claimed, and its name is free.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	reached, never := make(chan sandbox.Sandbox, 1), make(chan struct{})
@@ -310,7 +310,7 @@ func TestRestart(t *testing.T) {
 	}()
 	half := <-reached
 	if !pool.Hidden(half) || r.guest(half.ID).settings().Env["WHOSE"] != "a" {
-		t.Errorf("got %+v, want a member that shows to nobody although it was told whose it is", half)
+		t.Errorf("got %+v, want a hidden member although its server is bound", half)
 	}
 	before := r.members()
 	r.p.Abandon()

@@ -12,9 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Wrap returns the provider with the pool in it: it shows no members, claims one for
-// a create where one fits, and shows nothing of a claimed sandbox from before its
-// claim. The pool itself uses the provider inside.
+// Wrap returns a provider that uses the pool: it hides members, claims one for a create if it fits, and
+// hides the history of a claimed sandbox. The pool itself uses the wrapped provider.
 func Wrap(inner sandbox.Provider, p *Pool) sandbox.Provider { return &provider{inner, p} }
 
 type provider struct {
@@ -37,7 +36,7 @@ var (
 	_ sandbox.ImageCounter = (*provider)(nil)
 )
 
-// shown returns a sandbox as its owner sees it.
+// shown returns a sandbox in the form for its owner.
 func shown(sb sandbox.Sandbox) sandbox.Sandbox {
 	since := Created(sb)
 	if since.Equal(sb.Created) {
@@ -102,7 +101,7 @@ func (p *provider) Update(ctx context.Context, id string, change func(*sandbox.S
 	return shown(sb), err
 }
 
-// backlog is how many events a slow reader may be behind before its watch ends.
+// backlog is the number of events that a slow reader can be behind before its watch ends.
 const backlog = 1024
 
 // Watch implements sandbox.Provider. A sandbox is created when it gets its owner.
@@ -113,7 +112,7 @@ func (p *provider) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 		cancel()
 		return nil, err
 	}
-	out := make(chan sandbox.Event, len(in)+backlog) // what exists is in it already, however much that is
+	out := make(chan sandbox.Event, len(in)+backlog) // with room for all existing sandboxes
 	if !p.pool.background(func(life context.Context) {
 		defer cancel()
 		defer close(out)
@@ -146,7 +145,7 @@ func (p *provider) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 	return out, nil
 }
 
-// able returns an optional ability of the provider inside.
+// able returns an optional ability of the wrapped provider.
 func able[T any](p *provider) (T, error) {
 	t, ok := p.Provider.(T)
 	if !ok {
@@ -308,7 +307,7 @@ func (p *provider) DeleteImage(ctx context.Context, ref string) error {
 	return i.DeleteImage(ctx, ref)
 }
 
-// Close ends the pool and closes the provider inside. The members live on.
+// Close closes the pool and the wrapped provider. The members keep running.
 func (p *provider) Close() error {
 	p.pool.Close()
 	return p.Provider.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestWrap: through the wrapped provider nobody sees that there is a pool.
+// TestWrap: the wrapping provider hides the pool.
 func TestWrap(t *testing.T) {
 	r := newRig(t, 2)
 	testenv.Poll(t, "the pool is full", func() bool { return r.pool.Ready()["e"] == 2 })

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// removeWait bounds the wait for the deletion of a member.
+	// removeWait is the timeout for the deletion of a member.
 	removeWait = time.Minute
-	// firstPause and longestPause bound the time between retries.
+	// firstPause and longestPause are the limits of the pause between retries.
 	firstPause   = time.Second
 	longestPause = 5 * time.Minute
 )
@@ -27,14 +27,13 @@ func (p *Pool) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-p.kick:
+		case <-p.changed:
 		}
 		p.inspect(ctx)
 	}
 }
 
-// inspect compares the members with what is wanted, deletes what is too much and
-// creates what is missing.
+// inspect compares the members with the wanted pools, deletes surplus members and creates missing ones.
 func (p *Pool) inspect(ctx context.Context) {
 	p.mu.Lock()
 	seen := p.moves
@@ -42,14 +41,14 @@ func (p *Pool) inspect(ctx context.Context) {
 	list, err := p.cfg.Provider.List(ctx, sandbox.Filter{Owner: Owner})
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, sandbox.ErrClosed) {
-			p.cfg.Log.Error("cannot list the warm sandboxes", "error", err)
+			p.cfg.Log.Error("cannot list warm sandboxes", "error", err)
 		}
 		return
 	}
 	wants := p.cfg.Size()
 	gone, ok := p.classify(list, wants, seen)
 	if !ok {
-		p.Kick()
+		p.Notify()
 		return
 	}
 	for _, d := range gone {
@@ -58,14 +57,14 @@ func (p *Pool) inspect(ctx context.Context) {
 	p.refill(wants, seen)
 }
 
-// doomed is a member to delete, which is held already.
+// doomed is a member to delete, which is already held.
 type doomed struct {
 	sb  sandbox.Sandbox
 	why string
 }
 
-// classify keeps the wanted members ready, and returns the others. It ignores a list
-// that a claim or a create has overtaken: it may show as free what has an owner by now.
+// classify marks the wanted members as ready, and returns the others. It ignores a list that is older than
+// a claim or create, because claimed sandboxes would look free.
 func (p *Pool) classify(list []sandbox.Sandbox, wants map[string]Want, seen int) (out []doomed, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,8 +106,8 @@ func (p *Pool) classify(list []sandbox.Sandbox, wants map[string]Want, seen int)
 	return out, true
 }
 
-// refill starts as many creates as the limits allow. If members have come or gone
-// since the list was made, it asks for another inspection instead.
+// refill starts as many creates as the limits allow. If members changed after the list was made, it
+// triggers another inspection instead.
 func (p *Pool) refill(wants map[string]Want, seen int) {
 	if p.cfg.Busy() {
 		return
@@ -116,10 +115,10 @@ func (p *Pool) refill(wants map[string]Want, seen int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.claims > 0 {
-		return // the last of them kicks
+		return // the last one notifies
 	}
 	if p.moves != seen {
-		p.Kick()
+		p.Notify()
 		return
 	}
 	total, under := 0, 0
@@ -159,31 +158,31 @@ func (p *Pool) create(ctx context.Context, env string, w Want) {
 	if err != nil && ctx.Err() == nil {
 		p.backOff(env, err)
 	}
-	p.Kick()
+	p.Notify()
 }
 
-// backOff stops creates of an environment for a while, longer each time.
+// backOff pauses creates of an environment, longer after each failure.
 func (p *Pool) backOff(env string, err error) {
 	p.mu.Lock()
 	f := p.failing[env]
 	pause := min(firstPause<<min(f.times, 16), longestPause)
 	p.failing[env] = failure{f.times + 1, time.Now().Add(pause)}
 	p.mu.Unlock()
-	p.cfg.Log.Warn("cannot create a warm sandbox", "environment", env, "error", err, "pause", pause)
+	p.cfg.Log.Warn("cannot create warm sandbox", "environment", env, "error", err, "pause", pause)
 }
 
-// remove deletes a sandbox that is held, or that nobody knows.
+// remove deletes a sandbox that is held or unknown.
 func (p *Pool) remove(sb sandbox.Sandbox, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.life), removeWait)
 	defer cancel()
 	err := p.cfg.Provider.Delete(ctx, sb.ID)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		p.cfg.Log.Error("cannot delete a warm sandbox", "sandbox", sb.ID, "error", err)
+		p.cfg.Log.Error("cannot delete warm sandbox", "sandbox", sb.ID, "error", err)
 	} else {
-		p.cfg.Log.Info("deleted a warm sandbox", "sandbox", sb.ID, "environment", sb.Spec.Environment, "why", why)
+		p.cfg.Log.Info("deleted warm sandbox", "sandbox", sb.ID, "environment", sb.Spec.Environment, "why", why)
 	}
 	p.release(sb.ID)
-	p.Kick()
+	p.Notify()
 }
 
 func (p *Pool) release(id string) {

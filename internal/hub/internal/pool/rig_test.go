@@ -137,7 +137,7 @@ func (r *rig) want(size int, print string) {
 	r.mu.Lock()
 	r.wants["e"] = pool.Want{Size: size, Spec: spec(), Fingerprint: print}
 	r.mu.Unlock()
-	r.pool.Kick()
+	r.pool.Notify()
 }
 
 func (r *rig) guest(id string) *guest {

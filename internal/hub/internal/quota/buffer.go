@@ -1,7 +1,7 @@
 package quota
 
-// Buffer is the memory that one request takes in this process. It grows with what
-// was read, so that an unfinished request takes no more than it has sent.
+// Buffer is the memory of one request in this process. It grows with the data that was read, so that an
+// unfinished request counts only what it has sent.
 type Buffer struct {
 	k      *Keeper
 	tenant string
@@ -9,11 +9,11 @@ type Buffer struct {
 	freed  bool
 }
 
-// Buffer returns an empty buffer of a tenant. It must be freed.
+// Buffer returns an empty buffer of a tenant. It must be released with Free.
 func (k *Keeper) Buffer(tenant string) *Buffer { return &Buffer{k: k, tenant: tenant} }
 
-// Grow takes n more bytes. It fails with *Exceeded if the tenant, or all together, hold
-// too much; then nothing is taken.
+// Grow reserves n more bytes. It fails with *Exceeded, and reserves nothing, if a limit of the tenant or of
+// the hub would be exceeded.
 func (b *Buffer) Grow(n int) error {
 	limit := b.k.cfg.Limits(b.tenant).RequestMemory
 	b.k.mu.Lock()
@@ -34,7 +34,7 @@ func (b *Buffer) Grow(n int) error {
 	return nil
 }
 
-// Free gives back what the buffer took. It is idempotent.
+// Free releases the memory of the buffer. It is idempotent.
 func (b *Buffer) Free() {
 	b.k.mu.Lock()
 	defer b.k.mu.Unlock()

@@ -18,18 +18,18 @@ const (
 	Calls     What = "concurrent calls"
 	Guests    What = "concurrent calls of guests"
 	Waiting   What = "waiting creates"
-	// RequestMemory is the memory of the hub that requests hold.
+	// RequestMemory is the memory of requests in the hub.
 	RequestMemory What = "request memory"
 )
 
-// When to retry if nobody can know: room appears when something ends.
+// Delays for a retry if the time is unknown, because quota is released when something ends.
 const (
 	retryRoom  = 10 * time.Second
 	retryCall  = time.Second
 	retryQueue = 2 * time.Second
 )
 
-// Exceeded is the refusal of a request that would exceed a limit.
+// Exceeded is the error of a request that would exceed a limit.
 type Exceeded struct {
 	Tenant             string
 	What               What
@@ -42,32 +42,32 @@ type Exceeded struct {
 func (e *Exceeded) Error() string {
 	switch e.What {
 	case Rate:
-		return fmt.Sprintf("create rate exceeded: at most %g sandboxes may be created per minute; retry in %v", e.PerMinute, e.RetryAfter)
+		return fmt.Sprintf("create rate exceeded: the limit is %g sandboxes per minute; retry in %v", e.PerMinute, e.RetryAfter)
 	case Calls:
-		return fmt.Sprintf("concurrent calls exceeded: %d of %d are under way; retry when one has ended", e.Used, e.Limit)
+		return fmt.Sprintf("concurrent calls exceeded: %d of %d in use; retry when a call has ended", e.Used, e.Limit)
 	case Guests:
-		return fmt.Sprintf("concurrent calls by links exceeded: %d of %d are under way; retry when one has ended", e.Used, e.Limit)
+		return fmt.Sprintf("concurrent calls by links exceeded: %d of %d in use; retry when a call has ended", e.Used, e.Limit)
 	case Waiting:
-		return fmt.Sprintf("waiting creates exceeded: %d of %d are waiting already; retry when some have finished", e.Used, e.Limit)
+		return fmt.Sprintf("waiting creates exceeded: %d of %d are waiting; retry when some have ended", e.Used, e.Limit)
 	case RequestMemory:
 		if e.Tenant == "" {
 			return "the hub has no memory left for request bodies; retry in a moment"
 		}
-		return fmt.Sprintf("request memory exceeded: your requests under way hold %s of %s; retry when one has "+
-			"ended, or send less at a time", e.format(e.Used), e.format(e.Limit))
+		return fmt.Sprintf("request memory exceeded: your requests use %s of %s; retry when a request has "+
+			"ended, or send smaller requests", e.format(e.Used), e.format(e.Limit))
 	case Sandboxes:
-		return fmt.Sprintf("sandboxes exceeded: %d of %d are in use and %d more were requested; delete one, or ask "+
+		return fmt.Sprintf("sandboxes exceeded: %d of %d in use and %d more requested; delete a sandbox, or ask "+
 			"the operator for a higher limit", e.Used, e.Limit, e.Asked)
 	}
 	delete := "delete a sandbox"
 	if e.What == Disk {
 		delete = "delete a sandbox, snapshot, volume, image or activity record"
 	}
-	return fmt.Sprintf("%s exceeded: %s of %s are in use and %s more were requested; request less, %s, or ask the operator for a higher limit",
+	return fmt.Sprintf("%s exceeded: %s of %s in use and %s more requested; request less, %s, or ask the operator for a higher limit",
 		e.What, e.format(e.Used), e.format(e.Limit), e.format(e.Asked), delete)
 }
 
-// format writes a number as requests do.
+// format formats a number in the notation of requests.
 func (e *Exceeded) format(n int64) string {
 	if e.What == CPU {
 		return fmt.Sprintf("%dm", n)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Hold is room kept for a sandbox until it exists or has failed. Commit or Release
-// must be called; only the first call counts, so Release may be deferred.
+// Hold is quota reserved for a sandbox until its create ends. Commit or Release must be called; only the
+// first call has an effect, so Release can be deferred.
 type Hold struct {
 	k      *Keeper
 	tenant string
@@ -15,8 +15,8 @@ type Hold struct {
 	place  *list.Element // in the open holds; nil when over
 }
 
-// Reserve keeps room for a, and takes its sandboxes from the create rate. It
-// fails with *Exceeded, and then nothing is taken.
+// Reserve reserves a and counts its sandboxes for the create rate. It fails with *Exceeded, and then
+// reserves nothing.
 func (k *Keeper) Reserve(tenant string, a Amount) (*Hold, error) {
 	if err := a.check(); err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (k *Keeper) Reserve(tenant string, a Amount) (*Hold, error) {
 	if err := fits(tenant, limits, t.used, a); err != nil {
 		return nil, err
 	}
-	// The rate comes last: a create that does not fit must not use it up.
+	// Check the rate last, so that a rejected create does not count for it.
 	if wait, ok := t.rate.take(k.cfg.Now(), limits, a.Sandboxes); !ok {
 		return nil, &Exceeded{Tenant: tenant, What: Rate, PerMinute: max(0, limits.CreateRate), Asked: int64(a.Sandboxes), RetryAfter: wait}
 	}
@@ -39,8 +39,8 @@ func (k *Keeper) Reserve(tenant string, a Amount) (*Hold, error) {
 	return h, nil
 }
 
-// Commit gives the room to the sandbox with this id, which Free ends. If the
-// sandbox is counted already, or is gone already, the room is given back.
+// Commit assigns the quota to the sandbox with this id, until Free. If the sandbox is already counted, or
+// already freed, the quota is released.
 func (h *Hold) Commit(id string) {
 	k := h.k
 	k.mu.Lock()
@@ -56,8 +56,7 @@ func (h *Hold) Commit(id string) {
 	}
 }
 
-// Release gives the room back. What it took from the create rate stays taken: a
-// failed create is work, too.
+// Release releases the quota. A failed create still counts for the create rate.
 func (h *Hold) Release() {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
@@ -74,14 +73,13 @@ func (h *Hold) end() {
 	h.place = nil
 }
 
-// holds are the open holds in the order they began, and the IDs that were freed
-// meanwhile: the news that a sandbox is gone can be faster than the news that it was
-// created, and a commit after it would count it for ever. An ID is remembered until
-// all holds that were open when it was freed are over.
+// holds are the open holds in order, and the IDs that were freed meanwhile. The event of a deletion can
+// arrive before the commit of the create, which would then count the sandbox forever. So a freed ID is kept
+// until all holds have ended that were open at that time.
 type holds struct {
 	order  list.List // of uint64, rising
 	last   uint64
-	graves map[string]uint64 // to the last hold at that time
+	graves map[string]uint64 // ID to the last hold at that time
 	dug    []grave
 }
 
@@ -131,13 +129,13 @@ func (s *holds) remove(e *list.Element) {
 	}
 }
 
-// bucket is a create rate: it fills with the rate up to the burst. It may owe,
-// when more is taken at once than it can ever hold, so that the average is kept.
+// bucket is a token bucket for the create rate. It can become negative if one request takes more than the
+// burst, so that the average rate is kept.
 type bucket struct {
 	began  bool
 	tokens float64
 	at     time.Time
-	rate   float64 // as last asked, per second
+	rate   float64 // latest limit, per second
 	burst  float64
 }
 
@@ -148,13 +146,13 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
-// full reports whether forgetting the bucket changes nothing.
+// full reports whether the bucket is full, so that it can be removed.
 func (b *bucket) full(now time.Time) bool {
 	b.fill(now)
 	return !b.began || b.tokens >= b.burst
 }
 
-// take takes n, or returns how long until that is possible.
+// take takes n tokens, or returns the delay until that is possible.
 func (b *bucket) take(now time.Time, l Limits, n int) (wait time.Duration, ok bool) {
 	switch {
 	case n == 0:
@@ -172,7 +170,7 @@ func (b *bucket) take(now time.Time, l Limits, n int) (wait time.Duration, ok bo
 	}
 	b.tokens = min(b.tokens, b.burst)
 	need := min(float64(n), b.burst)
-	// The wait that was computed must suffice in spite of rounding.
+	// Round up, so that the delay is sufficient.
 	const slack = 1e-6
 	if b.tokens+slack >= need {
 		b.tokens -= float64(n)

@@ -1,11 +1,9 @@
-// Package quota keeps tenants within what they may use, and fair to each other
-// while they wait.
+// Package quota enforces the limits of tenants and schedules waiting creates fairly.
 //
-// It owns the count of what each tenant holds (sandboxes, processors, memory,
-// disk), the rate at which it creates, its concurrent calls, and the order in
-// which waiting creates are served. All of it is in memory: what runs is adopted
-// at start, so a killed process leaves no slot taken. It refuses with an error
-// that says what was exceeded and what to do, and it never waits for room.
+// It owns the usage of each tenant (sandboxes, CPU, memory, disk), its create rate, its concurrent calls,
+// and the order of waiting creates. All state is in memory: existing sandboxes are adopted at start, so a
+// killed process leaves no slot in use. It rejects requests with an error that names the limit and the
+// remedy, and never waits for free quota.
 package quota
 
 import (
@@ -20,20 +18,20 @@ import (
 // Limits of one tenant. Zero is no limit; a negative number allows nothing.
 type Limits struct {
 	Sandboxes int   `json:"sandboxes,omitempty"`
-	CPU       int64 `json:"cpu,omitempty"`    // thousandths of a processor
+	CPU       int64 `json:"cpu,omitempty"`    // thousandths of a CPU
 	Memory    int64 `json:"memory,omitempty"` // bytes
 	Disk      int64 `json:"disk,omitempty"`   // bytes
 
 	CreateRate float64 `json:"create_rate,omitempty"` // sandboxes per minute, on average
 	Burst      int     `json:"burst,omitempty"`       // sandboxes at once, within the rate; at least 1
 
-	Calls int `json:"calls,omitempty"` // at the same time
+	Calls int `json:"calls,omitempty"` // concurrent
 
-	RequestMemory int64 `json:"request_memory,omitempty"` // bytes of the hub's memory for requests under way
+	RequestMemory int64 `json:"request_memory,omitempty"` // bytes of the hub's memory for in-flight requests
 }
 
-// Amount is what a sandbox takes. What is to count against a limit must be in
-// it: an amount of zero takes nothing, even if the sandbox itself is not bounded.
+// Amount is the quota that a sandbox uses. An amount of zero uses nothing, even if the sandbox itself is
+// unlimited.
 type Amount struct {
 	Sandboxes         int
 	CPU, Memory, Disk int64
@@ -56,29 +54,29 @@ func (a Amount) check() error {
 
 // Config of a Keeper.
 type Config struct {
-	// Limits returns the current limits of a tenant; nil: there are none. It is
-	// called often and never while anything is locked.
+	// Limits returns the current limits of a tenant; nil: no limits. It is called often, and never with
+	// a lock held.
 	Limits func(tenant string) Limits
-	// Creates is how many creates may be in the works at once, of all tenants;
-	// default 8. Queue is how many of one tenant may wait; default 256.
+	// Creates is the maximum number of concurrent creates of all tenants; default 8. Queue is the maximum
+	// number of waiting creates of one tenant; default 256.
 	Creates int
 	Queue   int
-	// RequestMemory is how many bytes the requests of all tenants may hold; default 256 MiB.
+	// RequestMemory is the maximum memory of the requests of all tenants; default 256 MiB.
 	RequestMemory int64
 
 	Now func() time.Time // nil is time.Now
 }
 
-// Keeper counts. It is safe for concurrent use and needs no closing.
+// Keeper counts the usage of tenants. It is safe for concurrent use and need not be closed.
 type Keeper struct {
 	cfg Config
 
 	mu      sync.Mutex
 	tenants map[string]*account
 	items   map[string]item
-	// buffered is what the requests of all tenants hold.
+	// buffered is the memory of the requests of all tenants.
 	buffered int64
-	sweepAt  int // number of tenants at which idle accounts are dropped
+	sweepAt  int // number of tenants at which idle accounts are removed
 
 	open  holds
 	queue line
@@ -90,13 +88,13 @@ type item struct {
 	amount Amount
 }
 
-// account is what is known of one tenant.
+// account is the usage of one tenant.
 type account struct {
 	used  Amount // holds and items
 	holds int
 	items int
 	calls int
-	// guests are those of calls that are not the tenant's own.
+	// guests is the number of calls of callers with links.
 	guests int
 	rate   bucket
 
@@ -125,7 +123,7 @@ func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, tenants: map[string]*account{}, items: map[string]item{}, sweepAt: minSweep, queue: newLine(cfg.Creates)}
 }
 
-// account returns a tenant's account, which it opens if need be. The lock is held.
+// account returns the account of a tenant, and creates it if needed. The lock is held.
 func (k *Keeper) account(tenant string) *account {
 	if a, ok := k.tenants[tenant]; ok {
 		return a
@@ -142,8 +140,8 @@ func (k *Keeper) account(tenant string) *account {
 
 func (a *account) idle() bool { return a.holds == 0 && a.items == 0 && a.calls == 0 && a.buffered == 0 }
 
-// Adopt counts what is there already, whatever the limits say. An id that is
-// counted gets the new amount.
+// Adopt counts an existing sandbox, regardless of limits. If the id is already counted, its amount is
+// replaced.
 func (k *Keeper) Adopt(tenant, id string, a Amount) error {
 	if err := a.check(); err != nil {
 		return err
@@ -184,15 +182,15 @@ func (k *Keeper) free(id string) {
 	t.items--
 }
 
-// Counted is what an id holds.
+// Counted returns the amount of an id.
 func (k *Keeper) Counted(id string) Amount {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.items[id].amount
 }
 
-// Free gives back what an id holds. An id may be freed before the Hold that
-// made it is committed: it is then not counted at all. Free is idempotent.
+// Free releases the quota of an id. If an id is freed before its Hold is committed, it is not counted at
+// all. Free is idempotent.
 func (k *Keeper) Free(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,8 +198,8 @@ func (k *Keeper) Free(id string) {
 	k.open.bury(id)
 }
 
-// fits reports whether more can be added to used. What is not asked for is not
-// checked, so a tenant above a lowered limit can still do what needs none of it.
+// fits reports whether more can be added to used. It checks only requested resources, so a tenant above a
+// lowered limit can still make requests that do not need that resource.
 func fits(tenant string, l Limits, used, more Amount) error {
 	for _, c := range []struct {
 		what              What
@@ -228,7 +226,7 @@ func fits(tenant string, l Limits, used, more Amount) error {
 	return nil
 }
 
-// Call counts a call in; done counts it out and may be called again.
+// Call counts a call until done is called. done is idempotent.
 func (k *Keeper) Call(tenant string) (done func(), err error) {
 	limit := k.cfg.Limits(tenant).Calls
 	k.mu.Lock()
@@ -236,11 +234,11 @@ func (k *Keeper) Call(tenant string) (done func(), err error) {
 	return k.call(tenant, limit)
 }
 
-// maxGuests is how many calls the guests of a tenant without a limit may have at the same time.
+// maxGuests is the maximum number of concurrent guest calls of a tenant without a limit.
 const maxGuests = 10_000
 
-// Guest is Call for somebody who has a link to a sandbox of the tenant, or visits a port that is open to everybody. A
-// tenth of the tenant's calls is kept for its own, so that no guest keeps it from its sandboxes.
+// Guest is Call for callers with a link to a sandbox of the tenant, and for clients of public ports. A
+// tenth of the limit is reserved for the tenant's own calls.
 func (k *Keeper) Guest(tenant string) (done func(), err error) {
 	limit := k.cfg.Limits(tenant).Calls
 	most := maxGuests
@@ -266,7 +264,7 @@ func (k *Keeper) Guest(tenant string) (done func(), err error) {
 	}), nil
 }
 
-// call counts a call in. The keeper is locked.
+// call counts a call. The keeper is locked.
 func (k *Keeper) call(tenant string, limit int) (done func(), err error) {
 	t := k.account(tenant)
 	if limit != 0 && t.calls >= limit {
@@ -280,16 +278,16 @@ func (k *Keeper) call(tenant string, limit int) (done func(), err error) {
 	}), nil
 }
 
-// Usage is what a tenant uses at one moment.
+// Usage is the current usage of a tenant.
 type Usage struct {
-	Amount       // with what is reserved
+	Amount       // including reservations
 	Held     int // reservations that are neither committed nor released
-	Calls    int // under way
-	Creating int // creates whose turn it is
-	Waiting  int // creates whose turn has not come
+	Calls    int // in flight
+	Creating int // running creates
+	Waiting  int // creates that wait for their turn
 }
 
-// Usage returns what a tenant uses.
+// Usage returns the usage of a tenant.
 func (k *Keeper) Usage(tenant string) Usage {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -301,7 +299,7 @@ func (k *Keeper) Usage(tenant string) Usage {
 	return u
 }
 
-// Tenants lists the tenants that use anything, in order.
+// Tenants lists the tenants with usage, sorted.
 func (k *Keeper) Tenants() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

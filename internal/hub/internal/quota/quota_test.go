@@ -56,15 +56,16 @@ func empty(t testing.TB, k *Keeper) {
 			t.Errorf("%s still uses %+v", name, a.used)
 		}
 	}
-	if n := len(k.items) + len(k.open.graves) + len(k.open.dug) + k.open.order.Len() + len(k.queue.rows) + len(k.queue.turns) + k.queue.running; n != 0 {
+	n := len(k.items) + len(k.open.graves) + len(k.open.dug) + k.open.order.Len()
+	if n += len(k.queue.rows) + len(k.queue.turns) + k.queue.running; n != 0 {
 		t.Errorf("%d records left", n)
 	}
 }
 
 var one = Amount{Sandboxes: 1, CPU: 1000, Memory: 1 << 30, Disk: 10 << 30}
 
-// Two hundred creates of three tenants at once: nobody is ever above a limit, as
-// counted by an observer of its own, and nothing stays when all is over.
+// Two hundred concurrent creates of three tenants: no tenant exceeds a limit, as counted by a separate
+// observer, and all quota is released at the end.
 func TestReservesAreExact(t *testing.T) {
 	t.Parallel()
 	limits := map[string]Limits{
@@ -124,7 +125,7 @@ func TestReservesAreExact(t *testing.T) {
 					count(tenant, -1)
 					h.Commit(id) // what was adopted counts, and that is nothing
 					k.Free(id)
-				case 4: // measured anew meanwhile
+				case 4: // measured again meanwhile
 					h.Commit(id)
 					count(tenant, -1)
 					check(t, k.Adopt(tenant, id, Amount{Disk: 1}))
@@ -178,10 +179,10 @@ func TestLimits(t *testing.T) {
 	}{
 		"no limits":         {Limits{}, one, one, "", ""},
 		"just fits":         {Limits{Sandboxes: 2, CPU: 2000, Memory: 2 << 30, Disk: 20 << 30}, one, one, "", ""},
-		"sandboxes":         {Limits{Sandboxes: 1}, one, one, Sandboxes, "1 of 1 are in use and 1 more"},
+		"sandboxes":         {Limits{Sandboxes: 1}, one, one, Sandboxes, "1 of 1 in use and 1 more"},
 		"cpu":               {Limits{CPU: 1999}, one, one, CPU, "1000m of 1999m"},
-		"memory":            {Limits{Memory: 1536 << 20}, one, one, Memory, "1Gi of 1536Mi are in use and 1Gi more"},
-		"disk":              {Limits{Disk: 1}, Amount{}, one, Disk, "0 of 1 are in use and 10Gi more"},
+		"memory":            {Limits{Memory: 1536 << 20}, one, one, Memory, "1Gi of 1536Mi in use and 1Gi more"},
+		"disk":              {Limits{Disk: 1}, Amount{}, one, Disk, "0 of 1 in use and 10Gi more"},
 		"nothing":           {Limits{Sandboxes: -1}, Amount{}, one, Sandboxes, "0 of 0"},
 		"lowered":           {Limits{Memory: 1}, one, Amount{Sandboxes: 1}, "", ""},
 		"above the lowered": {Limits{Memory: 1}, one, Amount{Memory: 1}, Memory, ""},
@@ -218,7 +219,7 @@ func TestAdoptAndFree(t *testing.T) {
 	t.Parallel()
 	k := New(Config{Limits: fixed(Limits{Sandboxes: 1, Memory: 2 << 30})})
 	must(t, k.Adopt("a", "x", one))
-	must(t, k.Adopt("a", "y", one)) // beyond the limit: it runs all the same
+	must(t, k.Adopt("a", "y", one)) // above the limit, because it already runs
 	must(t, k.Adopt("a", "y", one))
 	if u := k.Usage("a"); u.Amount != one.plus(one) {
 		t.Errorf("got %+v, want amount %+v", u, one.plus(one))
@@ -257,7 +258,7 @@ func TestCommitAfterTheNews(t *testing.T) {
 	other.Release() // older than the news
 	h.Commit("y")
 	if u := k.Usage("a"); u.Amount != (Amount{}) {
-		t.Errorf("counted for ever: got %+v, want amount %+v", u, Amount{})
+		t.Errorf("counted forever: got %+v, want amount %+v", u, Amount{})
 	}
 	empty(t, k)
 }
@@ -278,7 +279,7 @@ func TestCreateRate(t *testing.T) {
 		must(t, create(1))
 	}
 	e := exceeded(t, create(1), Rate)
-	if e.RetryAfter != 10*time.Second || !strings.Contains(e.Error(), "at most 6 sandboxes may be created per minute; retry in 10s") {
+	if e.RetryAfter != 10*time.Second || !strings.Contains(e.Error(), "the limit is 6 sandboxes per minute; retry in 10s") {
 		t.Errorf("%v after %v", e, e.RetryAfter)
 	}
 	must(t, create(0)) // what is no create has no rate
@@ -326,8 +327,8 @@ func TestCalls(t *testing.T) {
 	last, err := k.Call("a")
 	must(t, err)
 	_, err = k.Call("a")
-	if e := exceeded(t, err, Calls); e.RetryAfter <= 0 || !strings.Contains(e.Error(), "2 of 2 are under way") {
-		t.Errorf(`got %v, want a positive retry delay and an error that contains "2 of 2 are under way"`, e)
+	if e := exceeded(t, err, Calls); e.RetryAfter <= 0 || !strings.Contains(e.Error(), "2 of 2 in use") {
+		t.Errorf(`got %v, want a positive retry delay and an error that contains "2 of 2 in use"`, e)
 	}
 	other, err := k.Call("b")
 	must(t, err)

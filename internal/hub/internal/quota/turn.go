@@ -7,14 +7,13 @@ import (
 	"sync"
 )
 
-// line is where creates wait. Each tenant has a row; a free slot goes to the first of
-// the next row. So whoever brings a thousand waits for their own thousand, and
-// whoever brings one waits for at most one of each other tenant.
+// line is the queue of creates. Each tenant has its own row, and rows take turns: a create waits for all
+// earlier creates of its own tenant, but for at most one of each other tenant per turn.
 type line struct {
 	slots   int
 	running int
 	rows    map[string]*row
-	turns   []string // tenants with somebody waiting, next first
+	turns   []string // tenants with waiting creates, the next one first
 }
 
 type row struct {
@@ -23,7 +22,7 @@ type row struct {
 }
 
 type waiter struct {
-	ready   chan struct{} // closed, under the lock, when it is its turn
+	ready   chan struct{} // closed under the lock when it can begin
 	granted bool
 }
 
@@ -47,7 +46,7 @@ func (l *line) row(tenant string) *row {
 	return r
 }
 
-// tidy forgets a row that nobody uses.
+// tidy removes an unused row.
 func (l *line) tidy(tenant string) {
 	r := l.rows[tenant]
 	if r.waiting.Len() == 0 {
@@ -60,7 +59,7 @@ func (l *line) tidy(tenant string) {
 	}
 }
 
-// serve gives free slots to those whose turn it is.
+// serve assigns free slots to waiting creates.
 func (l *line) serve() {
 	for l.running < l.slots && len(l.turns) > 0 {
 		tenant := l.turns[0]
@@ -75,7 +74,7 @@ func (l *line) serve() {
 	}
 }
 
-// leave gives a slot back.
+// leave releases a slot.
 func (l *line) leave(tenant string) {
 	l.running--
 	l.rows[tenant].running--
@@ -83,9 +82,8 @@ func (l *line) leave(tenant string) {
 	l.serve()
 }
 
-// Turn waits until a create of this tenant may begin. done ends it and may be called
-// again. A caller whose ctx ends leaves the line. It fails with *Exceeded if too many
-// creates of the tenant are waiting already.
+// Turn waits until a create of this tenant can begin. done ends the create and is idempotent. A caller
+// whose ctx ends leaves the queue. Turn fails with *Exceeded if too many creates of the tenant wait.
 func (k *Keeper) Turn(ctx context.Context, tenant string) (done func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -122,7 +120,7 @@ func (k *Keeper) Turn(ctx context.Context, tenant string) (done func(), err erro
 	}
 	k.mu.Unlock()
 	if granted {
-		done() // both happened at once, and nobody will use the slot
+		done() // the slot was assigned at the same time; release it
 	}
 	return nil, context.Cause(ctx)
 }

@@ -186,7 +186,7 @@ func TestTurnsUnderCancels(t *testing.T) {
 	}
 	wg.Wait()
 	if served == 0 {
-		t.Error("nobody was served")
+		t.Error("no create was served")
 	}
 	empty(t, k)
 }

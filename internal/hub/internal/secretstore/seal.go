@@ -20,20 +20,20 @@ import (
 const (
 	keyFile = "key"
 	suffix  = ".sealed"
-	// version is the first byte of a sealed file, and under its seal.
+	// version is the first byte of a sealed file, and authenticated.
 	version = 1
-	// maxFile is more than the largest tenant takes.
+	// maxFile is more than the maximum size of a tenant's file.
 	maxFile = 2 * MaxPerTenant * (MaxValue + 64<<10)
 )
 
-// errSealed cannot say more: a seal does not show why it is broken.
+// errSealed has no details, because authenticated decryption does not reveal the cause.
 var errSealed = errors.New("the file was changed, or sealed with another key")
 
 // sealer encrypts and authenticates files.
 type sealer struct{ aead cipher.AEAD }
 
-// openSealer reads the key, or creates it. If files need a key that is missing, a new
-// one would not help.
+// openSealer reads or creates the key. It does not create a key if there are files that another key
+// sealed.
 func openSealer(dir string, needed bool) (*sealer, error) {
 	path := filepath.Join(dir, keyFile)
 	info, err := os.Lstat(path)
@@ -47,7 +47,7 @@ func openSealer(dir string, needed bool) (*sealer, error) {
 	case !info.Mode().IsRegular():
 		return nil, atomicfile.Irregular(path, info.Mode())
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s can be read by others; run chmod 600 on it, and set the secrets anew if they may have read it", path)
+		return nil, fmt.Errorf("%s is readable by other users; run chmod 600 on it, and rotate the secrets if others may have read it", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -55,7 +55,7 @@ func openSealer(dir string, needed bool) (*sealer, error) {
 	}
 	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) != 32 {
-		return nil, fmt.Errorf("%s is not a valid key; restore it", path) // and not what it holds
+		return nil, fmt.Errorf("%s is not a valid key; restore it", path) // without its content
 	}
 	return newSealer(key)
 }
@@ -88,7 +88,7 @@ func replace(path string, data []byte) error {
 	})
 }
 
-// kept is a tenant in its file. Only the seal protects the values here.
+// kept is the plain content of a tenant's file.
 type kept struct {
 	Tenant  string      `json:"tenant"`
 	Secrets []keptEntry `json:"secrets"`
@@ -99,13 +99,13 @@ type keptEntry struct {
 	Value []byte `json:"value"`
 }
 
-// fileOf names a tenant's file. Names of tenants need not be file names.
+// fileOf returns the file name of a tenant, whose name may be no valid file name.
 func fileOf(tenant string) string {
 	sum := sha256.Sum256([]byte(tenant))
 	return hex.EncodeToString(sum[:16]) + suffix
 }
 
-// sealed lists the tenants' files, and removes what a crash left behind.
+// sealed lists the files of tenants, and removes temporary files of a crash.
 func sealed(dir string) (files []string, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -124,8 +124,8 @@ func sealed(dir string) (files []string, err error) {
 	return files, nil
 }
 
-// bound is what a file's seal holds beside its content: which file it is, so that
-// one tenant's cannot be put in the place of another's.
+// bound is the additional authenticated data of a file: its name, so that the file of one tenant cannot
+// replace that of another.
 func bound(file string) []byte { return append([]byte{version}, file...) }
 
 func (s *Store) write(name string, t tenant) error {
@@ -144,7 +144,7 @@ func (s *Store) write(name string, t tenant) error {
 		return err
 	}
 	if len(t) == 0 {
-		// Nothing is in it, so it does not matter whether this lasts.
+		// The file has no secrets, so the removal need not be durable.
 		os.Remove(path)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (s *Store) read(file string) (string, tenant, error) {
 		return "", nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return "", nil, errors.New("not a file of secrets")
+		return "", nil, errors.New("not a secrets file")
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package secretstore stores what tenants entrust to the hub: values that a sandbox is
-// given as an environment variable or a file, or that the egress proxy adds to
-// requests while the sandbox never sees them.
+// Package secretstore stores the secrets of tenants: values for environment variables and files of
+// sandboxes, and values that the egress proxy adds to requests so that the sandbox never sees them.
 //
-// It owns a folder with one sealed file per tenant and the key that seals them,
-// which it creates on first use. It refuses to show a value again: lists have none,
-// and a Value prints as "[redacted]". One process uses a folder at a time.
+// It owns a folder with one encrypted file per tenant and their key, which it creates on first use. It never
+// shows a value again: lists omit it, and a Value prints as "[redacted]". Only one process can use a folder
+// at a time.
 package secretstore
 
 import (
@@ -32,14 +31,14 @@ const (
 	maxTenant    = 128
 )
 
-// Errors of calls; any other error is the machine's.
+// Errors of callers; all others are internal.
 var (
 	ErrInvalid  = errors.New("invalid secret")
 	ErrNotFound = errors.New("no such secret")
 	ErrTooMany  = errors.New("too many secrets")
 )
 
-// Mode is how a sandbox gets to use a secret.
+// Mode is how a sandbox uses a secret.
 type Mode string
 
 // The modes.
@@ -49,7 +48,7 @@ const (
 	Broker Mode = "broker" // the proxy sets Header for Hosts
 )
 
-// Secret is what a tenant sets.
+// Secret is a secret of a tenant.
 type Secret struct {
 	Name  string
 	Value Value
@@ -61,14 +60,13 @@ type Secret struct {
 	Hosts []string
 	// Header is Authorization by default.
 	Header string
-	// Format has %s where the value goes: by default "Bearer %s" for
-	// Authorization, and "%s" for any other header.
+	// Format contains %s for the value. Default: "Bearer %s" for Authorization, "%s" for other headers.
 	Format string
-	// Insecure sends it over plain HTTP too.
+	// Insecure also sends it over plain HTTP.
 	Insecure bool
 }
 
-// Info is what can be read back.
+// Info is a secret without its value.
 type Info struct {
 	Name     string    `json:"name"`
 	Mode     Mode      `json:"mode"`
@@ -81,7 +79,7 @@ type Info struct {
 	Updated  time.Time `json:"updated"`
 }
 
-// Given is a secret on its way into a sandbox.
+// Given is a secret for a sandbox.
 type Given struct {
 	Name   string
 	Mode   Mode // Env or File
@@ -91,11 +89,11 @@ type Given struct {
 
 // Config of a store.
 type Config struct {
-	Dir string // made if missing
+	Dir string // created if missing
 	Log *slog.Logger
 }
 
-// Store keeps secrets. Its methods may be called from many goroutines.
+// Store stores secrets. It is safe for concurrent use.
 type Store struct {
 	cfg  Config
 	seal *sealer
@@ -104,7 +102,7 @@ type Store struct {
 	tenants map[string]tenant
 }
 
-// tenant is never changed, only replaced.
+// tenant is immutable.
 type tenant map[string]entry
 
 type entry struct {
@@ -131,15 +129,15 @@ func Open(cfg Config) (*Store, error) {
 	for _, file := range files {
 		name, t, err := s.read(file)
 		if err != nil {
-			return nil, fmt.Errorf("open the secret store: %s: %w; restore the file, or remove it and set that tenant's secrets again", file, err)
+			return nil, fmt.Errorf("open the secret store: %s: %w; "+
+				"restore the file, or remove it and set the secrets of that tenant again", file, err)
 		}
 		s.tenants[name] = t
 	}
 	return s, nil
 }
 
-// Set stores a secret, and replaces one with that name. It is on disk when Set
-// returns.
+// Set stores a secret, or replaces the one with that name. It is on disk when Set returns.
 func (s *Store) Set(tenant string, sec Secret) (Info, error) {
 	info, err := check(tenant, sec)
 	if err != nil {
@@ -200,8 +198,7 @@ func (s *Store) List(tenant string) []Info {
 	return out
 }
 
-// Values returns those of the named secrets that a sandbox is given, without the
-// brokered ones. It is for the hub alone.
+// Values returns the values of the named secrets, except brokered ones. Only the hub may use it.
 func (s *Store) Values(tenant string, names []string) ([]Given, error) {
 	list, err := s.pick(tenant, names)
 	if err != nil {
@@ -215,7 +212,7 @@ func (s *Store) Values(tenant string, names []string) ([]Given, error) {
 		}
 		at := string(e.Mode) + " " + e.Target
 		if other, ok := taken[at]; ok {
-			return nil, fmt.Errorf("%w: %s and %s both go to %s; omit one", ErrInvalid, other, e.Name, at)
+			return nil, fmt.Errorf("%w: %s and %s have the same target %s; omit one", ErrInvalid, other, e.Name, at)
 		}
 		taken[at] = e.Name
 		out = append(out, Given{e.Name, e.Mode, e.Target, e.value})
@@ -223,8 +220,8 @@ func (s *Store) Values(tenant string, names []string) ([]Given, error) {
 	return out, nil
 }
 
-// Rules returns what the egress proxy of a sandbox adds for those of the named secrets
-// that are brokered.
+// Rules returns the headers that the egress proxy of a sandbox adds for the brokered ones of the named
+// secrets.
 func (s *Store) Rules(tenant string, names []string) ([]egress.Credential, error) {
 	list, err := s.pick(tenant, names)
 	if err != nil {
@@ -298,7 +295,7 @@ func check(tenant string, sec Secret) (Info, error) {
 		return checkBroker(info, sec)
 	}
 	if len(sec.Hosts) > 0 || sec.Header != "" || sec.Format != "" || sec.Insecure {
-		return Info{}, invalid("hosts, header, format and insecure are for mode %s", Broker)
+		return Info{}, invalid("hosts, header, format and insecure require mode %s", Broker)
 	}
 	switch sec.Mode {
 	case Env:
@@ -309,7 +306,7 @@ func check(tenant string, sec Secret) (Info, error) {
 			return Info{}, invalid("target %.80q: a variable has letters, digits and _, and no digit first", info.Target)
 		}
 		if strings.Contains(sec.Value.Reveal(), "\x00") {
-			return Info{}, invalid("the value of %s holds a zero byte, which no variable can; use mode %s", sec.Name, File)
+			return Info{}, invalid("the value of %s contains a zero byte, which variables do not support; use mode %s", sec.Name, File)
 		}
 	case File:
 		if t := info.Target; len(t) > maxTarget || !path.IsAbs(t) || path.Clean(t) != t || t == "/" || strings.Contains(t, "\x00") {
@@ -323,7 +320,7 @@ func check(tenant string, sec Secret) (Info, error) {
 
 func checkBroker(info Info, sec Secret) (Info, error) {
 	if sec.Target != "" {
-		return Info{}, invalid("a brokered secret has no target: the sandbox never sees it")
+		return Info{}, invalid("a brokered secret has no target; omit it")
 	}
 	if len(sec.Hosts) == 0 || len(sec.Hosts) > MaxHosts {
 		return Info{}, invalid("name 1 to %d hosts that %s is for", MaxHosts, sec.Name)
@@ -339,7 +336,7 @@ func checkBroker(info Info, sec Secret) (Info, error) {
 		}
 	}
 	if strings.Count(info.Format, "%") != 1 || !strings.Contains(info.Format, "%s") || len(info.Format) > maxFormat {
-		return Info{}, invalid("format %.80q: write %%s once, where the value goes", info.Format)
+		return Info{}, invalid("format %.80q: use %%s exactly once for the value", info.Format)
 	}
 	if err := egress.CheckCredentials(info.credentials(sec.Value)); err != nil {
 		return Info{}, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -347,8 +344,8 @@ func checkBroker(info Info, sec Secret) (Info, error) {
 	return info, nil
 }
 
-// word reports whether s has only letters, digits and some others, and starts with
-// a letter or _.
+// word reports whether s contains only letters, digits and the given characters, and starts with a letter
+// or _.
 func word(s, others string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	return s != "" && strings.Contains(letters+"_", s[:1]) && strings.Trim(s, letters+"0123456789"+others) == ""

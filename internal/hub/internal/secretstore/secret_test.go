@@ -289,7 +289,7 @@ func TestReplacing(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCreatesAndDeletes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)

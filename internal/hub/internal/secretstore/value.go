@@ -8,11 +8,9 @@ import (
 
 const redacted = "[redacted]"
 
-// Value is a text that must not be shown. However it is printed, logged or
-// encoded, it shows as "[redacted]"; only Reveal gives it away.
+// Value is a secret text. Printed, logged or encoded, it is "[redacted]"; only Reveal returns it.
 type Value struct {
-	// A pointer, since printing a struct that holds a Value in a field of its own
-	// would otherwise show what is inside without asking us.
+	// A pointer, because printing a struct with an unexported Value field does not call its methods.
 	p *string
 }
 
@@ -27,7 +25,7 @@ func (v Value) Reveal() string {
 	return *v.p
 }
 
-// String hides the value from everything that prints.
+// String hides the value from printing.
 func (Value) String() string { return redacted }
 
 // Format hides it from all verbs.
@@ -36,8 +34,8 @@ func (Value) Format(s fmt.State, _ rune) { io.WriteString(s, redacted) }
 // LogValue hides it from logs.
 func (Value) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText hides it from JSON, YAML and all others that encode text.
+// MarshalText hides it from JSON, YAML and other text encodings.
 func (Value) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalBinary hides it from encodings that prefer bytes.
+// MarshalBinary hides it from binary encodings.
 func (Value) MarshalBinary() ([]byte, error) { return []byte(redacted), nil }

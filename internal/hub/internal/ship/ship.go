@@ -1,9 +1,9 @@
-// Package ship sends the lines of audit logs off the machine as they are written: to
-// syslog, to an OpenTelemetry collector, or to a file that another program ships.
+// Package ship forwards the lines of audit logs to syslog, to an OpenTelemetry collector, or to a file that
+// another program ships.
 //
-// It follows the logs themselves, so that a receiver that is away misses nothing while
-// the logs keep the lines. It owns one small file for each receiver, which says how far
-// it got; after a crash some lines are sent again. It refuses to hold up whoever writes.
+// It reads the logs, so an unreachable receiver gets all lines later, as long as the logs keep them. It
+// owns one small file with the position of each receiver; after a crash it sends some lines again. It
+// never delays the writer of a log.
 package ship
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 
 const (
 	batchSize = 256
-	// gather is how long a line waits for others.
+	// gather is how long a line waits for others to share a batch.
 	gather   = 200 * time.Millisecond
 	firstTry = time.Second
 	lastTry  = time.Minute
@@ -48,19 +48,19 @@ type Line struct {
 
 // sink is a receiver.
 type sink interface {
-	// send delivers lines. After an error all of them are sent again.
+	// send delivers lines. After an error, all of them are sent again.
 	send(ctx context.Context, lines []Line) error
 	close()
 }
 
-// Shipper sends lines until it is closed.
+// Shipper forwards lines until it is closed.
 type Shipper struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	pending atomic.Int64 // failed attempts since the last success
 }
 
-// Start begins to send what was not sent yet.
+// Start starts to send lines that were not sent yet.
 func Start(cfg Config) (*Shipper, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Shipper{cancel: cancel}
@@ -85,17 +85,17 @@ func Start(cfg Config) (*Shipper, error) {
 	return s, nil
 }
 
-// Failing is how many attempts have failed since the last success.
+// Failing is the number of failed attempts since the last success.
 func (s *Shipper) Failing() int64 { return s.pending.Load() }
 
-// Close stops sending. What was not sent is sent after the next start.
+// Close stops sending. Remaining lines are sent after the next start.
 func (s *Shipper) Close() error {
 	s.cancel()
 	s.work.Wait()
 	return nil
 }
 
-// follower sends one log to one receiver.
+// follower forwards one log to one receiver.
 type follower struct {
 	cfg       Config
 	name, dir string
@@ -109,21 +109,21 @@ func (f *follower) run(ctx context.Context) {
 	defer f.out.close()
 	for ctx.Err() == nil {
 		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
-			f.cfg.Log.Error("cannot follow the audit log; lines may be missing at its receiver", "log", f.name, "receiver", f.to, "error", err)
+			f.cfg.Log.Error("cannot follow audit log; its receiver may miss lines", "log", f.name, "receiver", f.to, "error", err)
 			wait(ctx, firstTry)
 		}
 	}
 }
 
-// follow sends lines from the last position on. It returns an error when lines were
-// pruned before they could be sent.
+// follow sends lines from the last position on. It returns an error if lines were pruned before they were
+// sent.
 func (f *follower) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var at auditlog.Mark
 	if b, err := os.ReadFile(f.position); err == nil {
 		if err := json.Unmarshal(b, &at); err != nil {
-			f.cfg.Log.Warn("position of the audit log at its receiver is damaged; sending all lines again", "path", f.position, "error", err)
+			f.cfg.Log.Warn("position of audit log receiver is damaged; sending all lines again", "path", f.position, "error", err)
 		}
 	}
 	lines := make(chan Line, batchSize)
@@ -149,7 +149,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		if !f.deliver(ctx, batch) {
 			cancel()
-			for range lines { // until the reader has ended
+			for range lines { // until the reader ends
 			}
 			return <-read
 		}
@@ -159,12 +159,12 @@ func (f *follower) follow(ctx context.Context) error {
 			err = atomicfile.Replace(f.position, atomicfile.Options{}, func(out *os.File) error { _, err := out.Write(b); return err })
 		}
 		if err != nil {
-			f.cfg.Log.Warn("cannot store the position of the audit log at its receiver", "path", f.position, "error", err)
+			f.cfg.Log.Warn("cannot store position of audit log receiver", "path", f.position, "error", err)
 		}
 	}
 }
 
-// collect returns the lines that arrive together; none at the end.
+// collect returns the lines of one batch; none at the end.
 func (f *follower) collect(lines <-chan Line) []Line {
 	first, ok := <-lines
 	if !ok {
@@ -186,7 +186,7 @@ func (f *follower) collect(lines <-chan Line) []Line {
 	return batch
 }
 
-// deliver sends a batch until the receiver has it. It reports false if ctx ends first.
+// deliver retries a batch until the receiver accepts it; false if ctx ends first.
 func (f *follower) deliver(ctx context.Context, batch []Line) bool {
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		err := f.out.send(ctx, batch)
@@ -198,7 +198,7 @@ func (f *follower) deliver(ctx context.Context, batch []Line) bool {
 			return false
 		}
 		if f.shipper.pending.Add(1) == 1 {
-			f.cfg.Log.Error("cannot send audit lines; they stay in the log and are sent later", "receiver", f.to, "error", err)
+			f.cfg.Log.Error("cannot send audit lines; retrying later", "receiver", f.to, "error", err)
 		}
 		if !wait(ctx, pause) {
 			return false
@@ -219,6 +219,6 @@ var errScheme = errors.New("use syslog:///dev/log, syslog+udp://host:514, syslog
 	"http(s)://collector:4318/v1/logs or file:///path")
 
 func hostname() string {
-	name, _ := os.Hostname() // "-" stands for an unknown one
+	name, _ := os.Hostname() // "-" means unknown
 	return cmp.Or(name, "-")
 }

@@ -40,13 +40,13 @@ func parse(to string, headers map[string]string) (sink, error) {
 	return nil, fmt.Errorf("receiver of the audit log %q: %w", to, errScheme)
 }
 
-// newClient returns a client that follows no redirect: that could send the headers, which may
-// hold a key, to another host, and turns a POST into a GET that delivers nothing.
+// newClient returns a client that does not follow redirects, which could send a key in the headers to
+// another host, and turn a POST into a GET.
 func newClient() *http.Client {
 	return &http.Client{Timeout: sendTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// fingerprint names a receiver in a file name, without its credentials.
+// fingerprint identifies a receiver in a file name without its credentials.
 func fingerprint(to string) string {
 	sum := sha256.Sum256([]byte(to))
 	return hex.EncodeToString(sum[:8])
@@ -58,7 +58,7 @@ type syslog struct {
 	conn                   net.Conn
 }
 
-// priority is that of facility 13, log audit, with severity notice.
+// priority is facility 13 (log audit) with severity notice.
 const priority = 13*8 + 5
 
 func (s *syslog) send(ctx context.Context, lines []Line) error {
@@ -96,7 +96,7 @@ func (s *syslog) close() {
 	}
 }
 
-// file appends JSON lines. It is opened anew each time, so that it can be rotated.
+// file appends JSON lines. It is reopened for each batch, so that it can be rotated.
 type file struct{ path string }
 
 func (f *file) send(_ context.Context, lines []Line) error {
@@ -186,7 +186,7 @@ func (c *collector) send(ctx context.Context, lines []Line) error {
 		return err
 	}
 	if to := res.Header.Get("Location"); res.StatusCode/100 == 3 && to != "" {
-		return fmt.Errorf("the collector redirects to %.200q; name that address in audit_forward if it is the right one", to)
+		return fmt.Errorf("the collector redirects to %.200q; if that is correct, set it in audit_forward", to)
 	}
 	if res.StatusCode/100 != 2 {
 		return fmt.Errorf("the collector replied with status %d", res.StatusCode)

@@ -1,5 +1,5 @@
-// Package task runs the background work of a hub. A Group owns every goroutine
-// that outlives the request that started it, and waits for all of them at the end.
+// Package task runs the background work of a hub. A Group owns all goroutines that outlive the request
+// that started them, and waits for them at the end.
 package task
 
 import (
@@ -27,7 +27,7 @@ func New() *Group {
 // Context ends with Cancel.
 func (g *Group) Context() context.Context { return g.ctx }
 
-// Go runs f with the group's context. It reports false, and runs nothing, after Seal.
+// Go runs f with the group's context. After Seal it returns false and does not run f.
 func (g *Group) Go(f func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -38,7 +38,7 @@ func (g *Group) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Seal lets no further work start. It reports whether this was the first call.
+// Seal prevents new work. It reports whether this was the first call.
 func (g *Group) Seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,5 +53,5 @@ func (g *Group) Cancel() {
 	g.cancel()
 }
 
-// Wait returns when no goroutine is left.
+// Wait returns when all goroutines have ended.
 func (g *Group) Wait() { g.running.Wait() }

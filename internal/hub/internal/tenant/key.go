@@ -25,19 +25,19 @@ const (
 	keyPrefix   = "cove_"
 	idLength    = 12
 	secretBytes = 32
-	secretText  = 43 // digits of base 62 that 32 bytes take
+	secretText  = 43 // digits of 32 bytes in base 62
 )
 
 const (
 	maxKeys = 10000
 	maxName = 200
-	// maxTools is how many tools a key may name.
+	// maxTools is the maximum number of tools of a key.
 	maxTools = 100
-	// remembered is how long a revoked or expired key stays listed.
+	// remembered is how long a revoked or expired key is listed.
 	remembered = 90 * 24 * time.Hour
 )
 
-// newID returns a random ID, short enough to be read out and long enough to be unique.
+// newID returns a random ID, short enough to dictate and long enough to be unique.
 func newID() string { return strings.ToLower(rand.Text()[:idLength]) }
 
 func newSecret() (id, secret string) {
@@ -48,13 +48,13 @@ func newSecret() (id, secret string) {
 	return id, keyPrefix + id + "_" + strings.Repeat("0", secretText-len(digits)) + digits
 }
 
-// clientPrefix begins a key in the form that all E2B clients accept: the text in hex.
+// clientPrefix is the prefix of a key in the form that all E2B clients accept: hexadecimal.
 const clientPrefix = "e2b_"
 
 // ClientKey returns a key in the form that all E2B clients accept.
 func ClientKey(secret string) string { return clientPrefix + hex.EncodeToString([]byte(secret)) }
 
-// plain returns the key that a text in that form stands for, and any other text as it is.
+// plain decodes a key in that form, and returns any other text unchanged.
 func plain(secret string) string {
 	if text, ok := strings.CutPrefix(secret, clientPrefix); ok {
 		if b, err := hex.DecodeString(text); err == nil && strings.ToLower(text) == text {
@@ -64,7 +64,7 @@ func plain(secret string) string {
 	return secret
 }
 
-// split returns the ID in a key. It reports false for what cannot be a key.
+// split returns the ID in a key; false if the text is not a key.
 func split(secret string) (id string, ok bool) {
 	if len(secret) != len(keyPrefix)+idLength+1+secretText {
 		return "", false
@@ -81,14 +81,14 @@ func isID(s string) bool {
 	return len(s) == idLength && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// hashOf is plain SHA-256: a slow hash protects secrets that can be guessed, and
-// nobody guesses 256 random bits. A slow one would cost time at every request.
+// hashOf is plain SHA-256: a slow hash protects secrets that can be guessed, which 256 random bits cannot.
+// A slow hash would also delay every request.
 func hashOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// record is a key as the file stores it.
+// record is a key in the file.
 type record struct {
 	Key
 	Hash string `json:"hash"` // SHA-256 of the whole key, in hex
@@ -121,10 +121,10 @@ func (r record) check() error {
 	return checkTools(r.Tools)
 }
 
-// checkTools refuses what cannot be the name of a tool, or a pattern of names.
+// checkTools rejects invalid names of tools and patterns of names.
 func checkTools(tools []string) error {
 	if len(tools) > maxTools {
-		return fmt.Errorf("%d tools: %w: name at most %d; a pattern such as get* stands for several", len(tools), ErrInvalid, maxTools)
+		return fmt.Errorf("%d tools: %w: use at most %d; a pattern such as get* matches several", len(tools), ErrInvalid, maxTools)
 	}
 	for _, name := range tools {
 		if name == "" || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-*?") != "" {
@@ -159,8 +159,8 @@ type keyring struct {
 	limits   map[string]quota.Limits
 }
 
-// parseKeys parses a keys file; nil text means that there is none. One error
-// rejects all of it: half of a file that somebody is editing could be anything.
+// parseKeys parses a keys file; nil text means no file. One error rejects the whole file, because it may
+// be in the middle of an edit.
 func parseKeys(text []byte, standard quota.Limits) (*keyring, error) {
 	ring := &keyring{byID: map[string]record{}, byTenant: map[string][]string{}, standard: standard, limits: map[string]quota.Limits{}}
 	if text == nil {
@@ -181,7 +181,7 @@ func parseKeys(text []byte, standard quota.Limits) (*keyring, error) {
 			return nil, err
 		}
 		if _, twice := ring.byID[r.ID]; twice {
-			return nil, fmt.Errorf("key %s: %w: it occurs twice", r.ID, ErrInvalid)
+			return nil, fmt.Errorf("key %s: %w: it is defined twice", r.ID, ErrInvalid)
 		}
 		ring.byID[r.ID] = r
 		if r.Role == RoleAdmin {
@@ -213,7 +213,7 @@ func (r *keyring) readLimits() error {
 	return nil
 }
 
-// strict rejects unknown fields: a misspelt limit would be none.
+// strict rejects unknown fields: a misspelled limit would be unlimited.
 func strict(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -231,7 +231,7 @@ func (f keyFile) clone() keyFile {
 	return f
 }
 
-// forget drops keys that were revoked or expired long ago.
+// forget removes keys that were revoked or expired long ago.
 func (f *keyFile) forget(now time.Time) {
 	old := now.Add(-remembered)
 	f.Keys = slices.DeleteFunc(f.Keys, func(r record) bool {

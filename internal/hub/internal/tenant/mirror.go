@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// lookEvery is how often a file is checked for changes.
+	// lookEvery is the interval of checks for changes of a file.
 	lookEvery = time.Second
-	// settled is the age from which on a file's modification time identifies its
-	// content: the clocks of file systems are coarse.
+	// settled is the age after which the modification time of a file identifies its content, because
+	// clocks of file systems are coarse.
 	settled = 2 * time.Second
 
 	maxFile  = 8 << 20
 	lockWait = 10 * time.Second
 )
 
-// mirror is a file's content in memory, at most a second old. Content that cannot be
-// read changes nothing; the error is logged once and kept.
+// mirror is a copy of a file in memory, at most a second old. Unreadable content does not change it; the
+// error is logged once and kept.
 type mirror[T any] struct {
-	path  string                   // with the links in its folder resolved
-	parse func([]byte) (*T, error) // nil: there is no file
-	// keepLost keeps the content when the file goes away.
+	path  string                   // with resolved links in its folder
+	parse func([]byte) (*T, error) // nil: no file
+	// keepLost keeps the content when the file is deleted.
 	keepLost bool
 	log      *slog.Logger
 	now      func() time.Time
 
 	content atomic.Pointer[T]
-	next    atomic.Int64 // when to look again, in Unix nanoseconds
+	next    atomic.Int64 // time of the next check, in Unix nanoseconds
 
-	writing sync.Mutex // held longer than mu: readers do not wait for other processes
+	writing sync.Mutex // held longer than mu, so that readers do not wait for other processes
 
 	mu    sync.Mutex
-	there bool  // the content is a file's
-	seen  stamp // of what was read last, faulty or not
+	there bool  // the file exists
+	seen  stamp // of the content that was read last, valid or not
 	fault error
 }
 
@@ -56,8 +56,8 @@ type stamp struct {
 	dev, ino       uint64
 	size           int64
 	mtime, ctime   int64
-	unsettled      bool // it was too young when it was read, or could not be read
-	missing, fresh bool // fresh: nothing was read yet
+	unsettled      bool // it was too new when it was read, or could not be read
+	missing, fresh bool // fresh: not read yet
 }
 
 func stampOf(info fs.FileInfo) stamp {
@@ -68,9 +68,8 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-// open reads the file for the first time, and fails if it is invalid. Links in the
-// folder are resolved, since two processes must use the same lock. The file itself
-// may be a link, which may point to another file later.
+// open reads the file for the first time, and fails if it is invalid. It resolves links in the folder,
+// because all processes must use the same lock. The file itself can be a link, whose target can change.
 func (m *mirror[T]) open(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -87,7 +86,7 @@ func (m *mirror[T]) open(path string) error {
 	return m.fault
 }
 
-// get returns the content. With hurry it checks the file even if it just did.
+// get returns the content. With hurry it checks the file even right after a check.
 func (m *mirror[T]) get(hurry bool) *T {
 	now := m.now().UnixNano()
 	next := m.next.Load()
@@ -96,7 +95,7 @@ func (m *mirror[T]) get(hurry bool) *T {
 		if hurry {
 			m.mu.Lock()
 		} else if !m.mu.TryLock() {
-			return m.content.Load() // somebody is checking already
+			return m.content.Load() // another goroutine is checking it
 		}
 		m.look()
 		m.mu.Unlock()
@@ -110,8 +109,8 @@ func (m *mirror[T]) problem() error {
 	return m.fault
 }
 
-// change replaces the file's content with what edit makes of it, under the lock; nil
-// changes nothing. It does not overwrite an invalid file, nor recreate one that is gone.
+// change replaces the content of the file with the result of edit, under the lock; nil means no change. It
+// does not overwrite an invalid file or recreate a deleted one.
 func (m *mirror[T]) change(edit func(*T) ([]byte, error)) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -125,7 +124,7 @@ func (m *mirror[T]) change(edit func(*T) ([]byte, error)) error {
 	defer unlock()
 	content, err := m.reread()
 	if err != nil {
-		return fmt.Errorf("%w; repair the file first; nothing was changed", err)
+		return fmt.Errorf("%w; nothing was changed; repair the file and retry", err)
 	}
 	text, err := edit(content)
 	if err != nil || text == nil {
@@ -143,7 +142,7 @@ func (m *mirror[T]) reread() (*T, error) {
 	return m.content.Load(), m.fault
 }
 
-// look reads the file if it has changed. mu is held.
+// look reads the file if it changed. mu is held.
 func (m *mirror[T]) look() {
 	defer func() { m.next.Store(m.now().Add(lookEvery).UnixNano()) }()
 	info, err := os.Stat(m.path)
@@ -175,13 +174,13 @@ func (m *mirror[T]) load(err error) error {
 	var text []byte
 	if err == nil {
 		text, err = readFile(m.path)
-		// The reason may be ours and pass, such as too many open files.
+		// The reason can be temporary, such as too many open files.
 		m.seen.unsettled = m.seen.unsettled || err != nil
 	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case missing && m.there && m.keepLost:
-		return errors.New("the file is gone; restore it")
+		return errors.New("the file was deleted; restore it")
 	case missing:
 		text = nil
 	case err != nil:
@@ -210,7 +209,7 @@ func readFile(path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", atomicfile.Kind(info.Mode()))
 	case info.Mode().Perm()&0o002 != 0:
-		return nil, errors.New("everybody can write to it; run chmod o-w on it")
+		return nil, errors.New("all users can write to it; run chmod o-w on it")
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("larger than %d bytes", maxFile)
 	}
@@ -231,7 +230,7 @@ func (m *mirror[T]) write(text []byte) error {
 	if err != nil {
 		return err
 	}
-	// Replacing keeps the mode, which may be that of a file created by hand.
+	// Keep the mode, because an operator may have created the file.
 	made := false
 	if err := os.Chmod(path, 0o600); errors.Is(err, fs.ErrNotExist) {
 		made = true
@@ -257,21 +256,21 @@ func (m *mirror[T]) write(text []byte) error {
 	return nil
 }
 
-// chownLike gives a new file the owner of its folder: what root creates on the command
-// line must be readable to the hub, which may run as another user.
+// chownLike sets the owner of a new file to that of its folder, so that a hub that runs as another user can
+// read a file that root created on the command line.
 func chownLike(f *os.File, dir string) {
 	if os.Geteuid() != 0 {
 		return
 	}
 	if info, err := os.Stat(dir); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			_ = f.Chown(int(st.Uid), int(st.Gid)) // if that fails, a hub that runs as root can still read it
+			_ = f.Chown(int(st.Uid), int(st.Gid)) // best effort: a hub that runs as root can read it anyway
 		}
 	}
 }
 
-// lock waits until it holds the lock file alone. The file is never removed: those who
-// wait for it would lock another one.
+// lock waits for an exclusive lock of the lock file. The file is never removed, because waiting processes
+// would lock another one.
 func lock(path string) (unlock func(), err error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	f, err := os.OpenFile(path, flags|os.O_EXCL, 0o600)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// SharePrefix begins every share's token.
+// SharePrefix is the prefix of tokens of shares.
 const SharePrefix = "covs_"
 
 const (
@@ -32,21 +32,22 @@ type Share struct {
 	Port     int       `json:"port,omitempty"` // 0: the whole sandbox
 	ReadOnly bool      `json:"read_only,omitempty"`
 	Expires  time.Time `json:"expires"`
-	KeyID    string    `json:"key,omitempty"` // it ends with this key; empty: with none
+	KeyID    string    `json:"key,omitempty"` // it expires with this key; empty: with no key
 }
 
-// Why a token is refused, for logs and tests. Callers see only the text of
-// refusedError.
+// Reasons for a rejected token, for logs and tests. Callers see only the text of refusedError.
 var (
-	ErrForged  = errors.New("the share was not signed here")
+	ErrForged  = errors.New("the share has an invalid signature")
 	ErrExpired = errors.New("the share has expired")
-	ErrRevoked = errors.New("the share was revoked, or its key or sandbox is gone")
+	ErrRevoked = errors.New("the share, its key or its sandbox was revoked or deleted")
 )
 
-// refusedError has one text for all reasons; Unwrap returns the reason.
+// refusedError has the same text for all reasons; Unwrap returns the reason.
 type refusedError struct{ why error }
 
-func (e *refusedError) Error() string { return "the link is no longer valid; ask for a new one" }
+func (e *refusedError) Error() string {
+	return "the link is invalid or expired; ask its owner for a new one"
+}
 func (e *refusedError) Unwrap() error { return e.why }
 
 func (s Share) check(now time.Time, most time.Duration) error {
@@ -76,9 +77,8 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// shareFile holds the signing key and the valid shares. A share that is not in it has
-// ended, so ended shares need not be remembered. Without the file there are no shares;
-// deleting it revokes all.
+// shareFile contains the signing key and the valid shares. A share that is not in the file is invalid.
+// Deleting the file revokes all shares.
 type shareFile struct {
 	Version int     `json:"version"`
 	Signing []byte  `json:"signing"`
@@ -157,7 +157,7 @@ func (f shareFile) token(sh Share) (string, error) {
 	return SharePrefix + base64.RawURLEncoding.EncodeToString(append(f.sign(body), body...)), nil
 }
 
-// sign binds the signature to its purpose, in case the key ever gets another one.
+// sign includes the purpose in the signature, so that the key could be used for others.
 func (f shareFile) sign(body []byte) []byte {
 	mac := hmac.New(sha256.New, f.Signing)
 	mac.Write([]byte("cove share 1\n"))
@@ -165,8 +165,8 @@ func (f shareFile) sign(body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify returns the share of a token. All refusals have the same text; they wrap
-// ErrForged, ErrExpired or ErrRevoked.
+// Verify returns the share of a token. All errors have the same text; they wrap ErrForged, ErrExpired or
+// ErrRevoked.
 func (s *Store) Verify(token string) (Share, error) {
 	sh, err := s.verify(token)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *Store) verify(token string) (Share, error) {
 	l := s.shares.get(false)
 	sh, err := l.file.open(token)
 	if err == nil && l.byID[sh.ID].ID == "" || err != nil && len(l.file.Signing) == 0 {
-		// A share that another process has just created works at once.
+		// Find a share that another process has just created.
 		l = s.shares.get(true)
 		sh, err = l.file.open(token)
 	}
@@ -196,7 +196,7 @@ func (s *Store) verify(token string) (Share, error) {
 	return s.standing(sh)
 }
 
-// Standing returns a share that was verified before, if it is still valid.
+// Standing returns a verified share, if it is still valid.
 func (s *Store) Standing(id string) (Share, bool) {
 	sh, ok := s.shares.get(false).byID[id]
 	if !ok || !s.cfg.Now().Before(sh.Expires) {
@@ -206,7 +206,7 @@ func (s *Store) Standing(id string) (Share, bool) {
 	return sh, err == nil
 }
 
-// standing limits a share to what the key that created it may do now.
+// standing limits a share to the current permissions of the key that created it.
 func (s *Store) standing(sh Share) (Share, error) {
 	if sh.KeyID == "" {
 		return sh, nil
@@ -219,7 +219,7 @@ func (s *Store) standing(sh Share) (Share, error) {
 	return sh, nil
 }
 
-// open checks a token's signature, and only then reads what it says.
+// open checks the signature of a token before it parses the token.
 func (f shareFile) open(token string) (Share, error) {
 	text, ok := strings.CutPrefix(token, SharePrefix)
 	if !ok || len(token) > maxToken || len(f.Signing) != signingBytes {
@@ -240,7 +240,7 @@ func (f shareFile) open(token string) (Share, error) {
 	return sh, nil
 }
 
-// Shares lists a tenant's living shares; of all tenants if tenant is nil.
+// Shares lists the valid shares of a tenant, or of all tenants if tenant is nil.
 func (s *Store) Shares(tenant *string) []Share {
 	now := s.cfg.Now()
 	out := []Share{}
@@ -254,7 +254,7 @@ func (s *Store) Shares(tenant *string) []Share {
 	return out
 }
 
-// RevokeShare ends a share. Whose it is the caller has to check.
+// RevokeShare revokes a share. The caller must check its owner.
 func (s *Store) RevokeShare(id string) error {
 	if _, ok := s.shares.get(true).byID[id]; !ok {
 		return fmt.Errorf("revoke share %.40q: %w", id, ErrUnknown)
@@ -262,12 +262,12 @@ func (s *Store) RevokeShare(id string) error {
 	return s.dropShares(func(sh Share) bool { return sh.ID == id })
 }
 
-// EndSandbox ends the shares of a sandbox that is gone.
+// EndSandbox revokes the shares of a deleted sandbox.
 func (s *Store) EndSandbox(id string) error {
 	return s.dropShares(func(sh Share) bool { return sh.Sandbox == id })
 }
 
-// dropShares writes nothing when there is nothing to drop, which is the rule.
+// dropShares does not write if no share is removed, which is the usual case.
 func (s *Store) dropShares(drop func(Share) bool) error {
 	if !slices.ContainsFunc(s.shares.get(true).file.Shares, drop) {
 		return nil
@@ -280,7 +280,7 @@ func (s *Store) dropShares(drop func(Share) bool) error {
 	})
 }
 
-// changeShares is changeKeys for the shares. It makes the signing key if there is none.
+// changeShares is changeKeys for shares. It creates the signing key if there is none.
 func (s *Store) changeShares(change func(*shareFile) (bool, error)) error {
 	return s.shares.change(func(l *shareList) ([]byte, error) {
 		f := l.file

@@ -19,8 +19,8 @@ func (r *rig) refused(token string, why error) {
 	sh, err := r.Verify(token)
 	if !errors.Is(err, why) || sh != (Share{}) {
 		r.t.Errorf("%.40q: %v (%v), want %v", token, sh, errors.Unwrap(err), why)
-	} else if err.Error() != "the link is no longer valid; ask for a new one" {
-		r.t.Errorf(`the answer tells them apart: got %v, want the error "the link is no longer valid; ask for a new one"`, err)
+	} else if err.Error() != "the link is invalid or expired; ask its owner for a new one" {
+		r.t.Errorf(`the error shows the reason: got %v, want the error "the link is invalid or expired; ask its owner for a new one"`, err)
 	}
 }
 

@@ -1,11 +1,9 @@
-// Package tenant knows who the tenants of a hub are: their keys, what each key
-// may do, their limits, and the links by which others may reach one of their
-// sandboxes for a while.
+// Package tenant owns the tenants of a hub: their keys and roles, their limits, and the links that give
+// others temporary access to one of their sandboxes.
 //
-// It owns the keys file and the files beside it (the shares and a lock), which
-// several processes may change at once and people may edit. It fails closed: an
-// invalid file changes nothing, so its last valid content stays in force, and
-// without a file nobody is let in.
+// It owns the keys file and the files beside it (shares and a lock). Several processes can change them
+// concurrently, and people can edit them. It fails closed: if a file is invalid, its last valid content
+// stays in force; without a file no key is valid.
 package tenant
 
 import (
@@ -20,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Role is what a key is for.
+// Role is the role of a key.
 type Role string
 
 // The roles.
@@ -30,7 +28,7 @@ const (
 	RoleViewer Role = "viewer"
 )
 
-// Action is what a caller wants to do.
+// Action is a kind of operation.
 type Action int
 
 // The actions.
@@ -53,7 +51,7 @@ func (r Role) May(a Action) bool {
 	return false
 }
 
-// Key describes a key. Nobody can sign in with what it holds.
+// Key describes a key, without its secret.
 type Key struct {
 	ID      string    `json:"id"`
 	Tenant  string    `json:"tenant"`
@@ -61,8 +59,8 @@ type Key struct {
 	Name    string    `json:"name,omitempty"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // zero: never
-	Revoked time.Time `json:"revoked,omitzero"` // zero: it is not
-	// Tools limits the key to these MCP tools; names may hold * and ?. Empty: no limit.
+	Revoked time.Time `json:"revoked,omitzero"` // zero: not revoked
+	// Tools limits the key to these MCP tools; names can contain * and ?. Empty: no limit.
 	Tools []string `json:"tools,omitempty"`
 }
 
@@ -71,7 +69,7 @@ func (k Key) IsValid(now time.Time) bool {
 	return k.Revoked.IsZero() && (k.Expires.IsZero() || now.Before(k.Expires))
 }
 
-// Identity is who a key stands for.
+// Identity is the identity of a key.
 type Identity struct {
 	Tenant string
 	Role   Role
@@ -80,13 +78,13 @@ type Identity struct {
 
 // Config of a Store.
 type Config struct {
-	Path string // of the keys file; its folder is created when it is first written
-	// Shares is the path of the file of shares; default: beside the keys, whose
-	// folder must then be writable.
+	Path string // of the keys file; the first write creates its folder
+	// Shares is the path of the file of shares; default: beside the keys file, whose folder must then be
+	// writable.
 	Shares string
-	// MaxShare bounds the life of a share; default a day.
+	// MaxShare is the maximum validity of a share; default a day.
 	MaxShare time.Duration
-	// Limits are those of tenants for whom the keys file says nothing else.
+	// Limits are the limits of tenants without limits in the keys file.
 	Limits quota.Limits
 
 	Log *slog.Logger     // nil logs nothing
@@ -100,15 +98,15 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
-// Store is the open keys file. It is safe for concurrent use, also with other
-// processes, and needs no closing: it holds no file open.
+// Store is the keys file. It is safe for concurrent use, also by several processes. It need not be closed,
+// because it keeps no file open.
 type Store struct {
 	cfg    Config
 	keys   mirror[keyring]
 	shares mirror[shareList]
 }
 
-// Open reads the keys. It creates no file: without one there are no keys.
+// Open reads the keys. It creates no file.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -120,7 +118,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.MaxShare = 24 * time.Hour
 	}
 	if cfg.Path == "" {
-		return nil, fmt.Errorf("open the keys file: %w: name its path", ErrInvalid)
+		return nil, fmt.Errorf("open the keys file: %w: the path is empty", ErrInvalid)
 	}
 	if cfg.Shares == "" {
 		cfg.Shares = cfg.Path + ".shares"
@@ -138,15 +136,14 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Fault returns why the files are not in force as they are; nil: they are.
+// Fault returns the error of a file whose last valid content is in force; nil: none.
 func (s *Store) Fault() error {
 	s.keys.get(false)
 	s.shares.get(false)
 	return errors.Join(s.keys.problem(), s.shares.problem())
 }
 
-// Identify returns whose a secret is. It reports false for an invalid, unknown, expired
-// or revoked key, and does not say which.
+// Identify returns the identity of a secret; false if the key is invalid, unknown, expired or revoked.
 func (s *Store) Identify(secret string) (Identity, bool) {
 	secret = plain(secret)
 	id, ok := split(secret)
@@ -155,7 +152,7 @@ func (s *Store) Identify(secret string) (Identity, bool) {
 	}
 	ring := s.keys.get(false)
 	if _, known := ring.byID[id]; !known {
-		// A key that another process has just created works at once.
+		// Find a key that another process has just created.
 		ring = s.keys.get(true)
 	}
 	k, known := ring.byID[id]
@@ -165,7 +162,7 @@ func (s *Store) Identify(secret string) (Identity, bool) {
 	return Identity{k.Tenant, k.Role, k.ID}, true
 }
 
-// Recall returns whose a key is now, for a caller who signed in with it before.
+// Recall returns the current identity of a key, for callers with an existing session.
 func (s *Store) Recall(id string) (Identity, bool) {
 	k, ok := s.keys.get(false).byID[id]
 	if !ok || !k.IsValid(s.cfg.Now()) {
@@ -174,7 +171,7 @@ func (s *Store) Recall(id string) (Identity, bool) {
 	return Identity{k.Tenant, k.Role, k.ID}, true
 }
 
-// Users lists who may use a tenant's sandboxes now: its keys and those of admins.
+// Users lists the keys that may use a tenant's sandboxes: its own and those of admins.
 func (s *Store) Users(tenant string) (all []Identity) {
 	ring := s.keys.get(false)
 	for _, id := range slices.Concat(ring.byTenant[tenant], ring.admins) {
@@ -185,7 +182,7 @@ func (s *Store) Users(tenant string) (all []Identity) {
 	return all
 }
 
-// Tools returns the MCP tools that a key is limited to. A key that is not valid has none.
+// Tools returns the MCP tools that a key is limited to. An invalid key has none.
 func (s *Store) Tools(id string) (tools []string, limited bool) {
 	k, ok := s.keys.get(false).byID[id]
 	if !ok || !k.IsValid(s.cfg.Now()) {
@@ -203,7 +200,7 @@ func (s *Store) Limits(tenant string) quota.Limits {
 	return ring.standard
 }
 
-// List returns all keys, oldest first; revoked and expired ones stay for a while.
+// List returns all keys, oldest first, including recently revoked and expired ones.
 func (s *Store) List() []Key {
 	ring := s.keys.get(true)
 	out := make([]Key, 0, len(ring.file.Keys))
@@ -213,7 +210,8 @@ func (s *Store) List() []Key {
 	return out
 }
 
-// Add creates a key. The secret is returned once and stored nowhere. A zero expires means never, no tools mean all.
+// Add creates a key. It returns the secret, which is not stored. Zero expires means never; no tools mean
+// all.
 func (s *Store) Add(tenant string, role Role, name string, expires time.Time, tools ...string) (secret string, key Key, err error) {
 	now := s.cfg.Now().UTC().Truncate(time.Second)
 	if !expires.IsZero() && !expires.After(now) {
@@ -242,7 +240,7 @@ func (s *Store) Add(tenant string, role Role, name string, expires time.Time, to
 	return secret, key, nil
 }
 
-// Revoke ends a key and all shares created with it. It is idempotent.
+// Revoke revokes a key and all shares created with it. It is idempotent.
 func (s *Store) Revoke(id string) error {
 	err := s.changeKeys(func(f *keyFile) (bool, error) {
 		for i := range f.Keys {
@@ -256,7 +254,7 @@ func (s *Store) Revoke(id string) error {
 		}
 		return false, ErrUnknown
 	})
-	// From here on the shares are refused because of their key; only their records remain.
+	// The shares are already invalid, because their key is; delete their records.
 	if err == nil {
 		err = s.dropShares(func(sh Share) bool { return sh.KeyID == id })
 	}
@@ -266,8 +264,8 @@ func (s *Store) Revoke(id string) error {
 	return nil
 }
 
-// changeKeys runs change on the keys as they are in the file, under the lock, and
-// writes them back if it reports a change.
+// changeKeys runs change on the keys in the file, under the lock, and writes them if it reports a
+// change.
 func (s *Store) changeKeys(change func(*keyFile) (bool, error)) error {
 	return s.keys.change(func(ring *keyring) ([]byte, error) {
 		f := ring.file.clone()
@@ -278,7 +276,7 @@ func (s *Store) changeKeys(change func(*keyFile) (bool, error)) error {
 	})
 }
 
-// CheckTenant refuses names that would be ambiguous in files, labels and logs.
+// CheckTenant rejects names that would be ambiguous in files, labels and logs.
 func CheckTenant(name string) error {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-"
 	if name == "" || len(name) > 64 || name[0] == '-' || strings.HasPrefix(name, "sub-") || strings.Trim(name, plain) != "" {

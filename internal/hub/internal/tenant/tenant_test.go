@@ -40,7 +40,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("opening made something: got %v, want fs.ErrNotExist", err)
 	}
 	if r.knows("") || len(r.List()) != 0 {
-		t.Error("somebody is let in without a file")
+		t.Error("got a valid key without a file, want none")
 	}
 	secret, key, err := r.Add("acme", RoleUser, "Ada's laptop", r.now().Add(time.Hour))
 	must(t, err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Link is what a signed URL of a file says.
+// Link is the content of a signed URL of a file.
 type Link struct {
 	Path      string
 	User      string
@@ -36,8 +36,8 @@ func (s *Signer) SignedBy(id string, l Link, now time.Time) (key string, ok bool
 	return found.to.Key, ok
 }
 
-// FindSigned returns the sandbox of which an access token has signed a URL that has not expired.
-// Anybody can ask, so it derives each token only once, and reads a long path only once.
+// FindSigned returns the sandbox whose access token has signed a URL that has not expired. Unauthenticated
+// callers can trigger it, so it derives each token and hashes a long path only once.
 func (s *Signer) FindSigned(ids []string, l Link, now time.Time) (id string, ok bool) {
 	found, ok := s.findSigned(ids, l, now)
 	return found.id, ok
@@ -57,7 +57,7 @@ func (s *Signer) findSigned(ids []string, l Link, now time.Time) (issue, bool) {
 	return issue{}, false
 }
 
-// issuesOf lists the tokens that sandboxes can have now.
+// issuesOf lists the valid tokens of sandboxes.
 func (s *Signer) issuesOf(ids []string) []issue {
 	all := make([]issue, 0, 2*len(ids))
 	for _, id := range ids {
@@ -71,7 +71,7 @@ func (s *Signer) issuesOf(ids []string) []issue {
 	return all
 }
 
-// accessOf returns access tokens, and forgets others.
+// accessOf returns access tokens, and removes other tokens from the cache.
 func (s *Signer) accessOf(issues []issue) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,12 +92,12 @@ func (s *Signer) accessOf(issues []issue) []string {
 
 // check compares the signature of a URL with that of a token.
 type check struct {
-	head hash.Cloner // has read what precedes the token
+	head hash.Cloner // of the text before the token
 	tail string      // follows it
 	want []byte
 }
 
-// newCheck refuses what no token can have signed.
+// newCheck rejects links that no token can have signed.
 func newCheck(l Link, now time.Time) (check, bool) {
 	text, ok := strings.CutPrefix(l.Signature, signaturePrefix)
 	want, err := base64.RawStdEncoding.DecodeString(text)

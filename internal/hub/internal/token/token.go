@@ -1,9 +1,9 @@
-// Package token makes and checks the tokens that open one sandbox to E2B's clients, and the
+// Package token issues and checks the tokens with which E2B clients access one sandbox, and the
 // signatures in URLs of its files.
 //
-// It stores nothing but a key: a token follows from the key, the sandbox's ID and the bearer it
-// was issued to. It is valid as long as the sandbox exists and its bearer has not changed. IDs are
-// never reused.
+// It stores only a key: a token is derived from the key, the sandbox's ID and the bearer that it was
+// issued to. It is valid as long as the sandbox exists and its bearer has not changed. IDs are never
+// reused.
 package token
 
 import (
@@ -24,24 +24,24 @@ import (
 
 const keyBytes = 32
 
-// Bearer is the key of a tenant that a token is issued to. The zero Bearer is the operator, or a
-// user of another system: no key ends its tokens.
+// Bearer is the key of a tenant that a token is issued to. The zero Bearer is the operator, or a user of
+// another system, whose tokens do not depend on a key.
 type Bearer struct{ Key, Tenant, Role string }
 
-// Bearers knows the keys of tenants.
+// Bearers looks up keys of tenants.
 type Bearers interface {
-	// Recall returns the bearer that a key is now; false if it is not valid any more, or
-	// may not use sandboxes.
+	// Recall returns the current bearer of a key; false if the key is invalid or may not use
+	// sandboxes.
 	Recall(key string) (Bearer, bool)
-	// Of lists the bearers that may use a sandbox now. They may have signed a URL, which
-	// does not name its bearer.
+	// Of lists the bearers that may use a sandbox. Any of them can have signed a URL, which does not
+	// name its bearer.
 	Of(id string) []Bearer
 }
 
-// Signer makes and checks tokens.
+// Signer issues and checks tokens.
 type Signer struct {
 	key     []byte
-	bearers Bearers // nil: there are no keys
+	bearers Bearers // nil: no keys
 
 	mu     sync.Mutex
 	access map[issue]string // tokens of sandboxes whose links were searched
@@ -75,20 +75,20 @@ func Open(path string) (*Signer, error) {
 		return nil, fmt.Errorf("read the key of access tokens: %w", err)
 	}
 	if len(key) != keyBytes {
-		return nil, fmt.Errorf("the key of access tokens in %q has %d bytes, not %d; delete it to make a new one, "+
-			"which ends all tokens", path, len(key), keyBytes)
+		return nil, fmt.Errorf("the key of access tokens in %q has %d bytes, not %d; delete it to create a new one, "+
+			"which revokes all tokens", path, len(key), keyBytes)
 	}
 	return &Signer{key: key}, nil
 }
 
-// Bind binds tokens to bearers: those issued before, when there were no keys, end.
+// Bind binds tokens to bearers. Tokens that were issued without keys become invalid.
 func (s *Signer) Bind(b Bearers) { s.bearers = b }
 
 func (s *Signer) sign(kind, id string, to Bearer) string {
 	mac := hmac.New(sha256.New, s.key)
 	fmt.Fprintf(mac, "%s\n%s", kind, id)
 	if s.bearers != nil {
-		// What follows are names, which have no line breaks.
+		// The following names contain no line breaks.
 		fmt.Fprintf(mac, "\n%s\n%s\n%s", to.Key, to.Tenant, to.Role)
 	}
 	return hex.EncodeToString(mac.Sum(nil))
@@ -99,13 +99,13 @@ const (
 	trafficPrefix = "covt_"
 )
 
-// Access returns the token that opens a sandbox to a bearer.
+// Access returns the token with which a bearer accesses a sandbox.
 func (s *Signer) Access(id string, to Bearer) string { return s.token(accessPrefix, id, to) }
 
-// Traffic returns the token that opens the ports of a sandbox, but not its files and processes.
+// Traffic returns the token for the ports of a sandbox, without its files and processes.
 func (s *Signer) Traffic(id string, to Bearer) string { return s.token(trafficPrefix, id, to) }
 
-// kinds are what tokens are signed as.
+// kinds are the kinds of tokens, which are part of the signature.
 var kinds = map[string]string{accessPrefix: "access", trafficPrefix: "traffic"}
 
 func (s *Signer) token(prefix, id string, to Bearer) string {
@@ -118,7 +118,7 @@ func (s *Signer) token(prefix, id string, to Bearer) string {
 	return prefix + to.Key + "_" + s.sign(kinds[prefix], id, to)
 }
 
-// KeyOf returns the ID of the key that a token says it was issued to; empty: none.
+// KeyOf returns the ID of the key in a token, unchecked; empty: none.
 func KeyOf(token string) string {
 	parts := strings.Split(token, "_")
 	if len(parts) != 3 {
@@ -127,10 +127,10 @@ func KeyOf(token string) string {
 	return parts[1]
 }
 
-// IsAccess reports whether a token opens a sandbox. It compares in constant time.
+// IsAccess reports whether a token is valid for a sandbox. It compares in constant time.
 func (s *Signer) IsAccess(id, token string) bool { return s.isToken(accessPrefix, id, token) }
 
-// IsTraffic reports whether a token opens the ports of a sandbox.
+// IsTraffic reports whether a token is valid for the ports of a sandbox.
 func (s *Signer) IsTraffic(id, token string) bool { return s.isToken(trafficPrefix, id, token) }
 
 func (s *Signer) isToken(prefix, id, token string) bool {

@@ -90,19 +90,19 @@ func TestLinks(t *testing.T) {
 		link Link
 		want bool
 	}{
-		"read":            {sign(good, token), true},
-		"for ever":        {sign(Link{Path: "x"}, token), true},
-		"write":           {sign(Link{Path: "x", Write: true}, token), true},
-		"empty path":      {sign(Link{}, token), true},
-		"expired":         {sign(Link{Path: "x", Expires: "999999"}, token), false},
-		"odd expiry":      {sign(Link{Path: "x", Expires: "soon"}, token), false},
-		"traffic token":   {sign(good, s.Traffic("sb-2", Bearer{})), false},
-		"foreign token":   {sign(good, New().Access("sb-2", Bearer{})), false},
-		"token of nobody": {sign(good, s.Access("sb-9", Bearer{})), false},
-		"no signature":    {good, false},
-		"short":           {Link{Path: "x", Signature: "v1_AAAA"}, false},
-		"no version":      {Link{Path: "x", Signature: strings.TrimPrefix(sign(Link{Path: "x"}, token).Signature, "v1_")}, false},
-		"padded":          {Link{Path: "x", Signature: sign(Link{Path: "x"}, token).Signature + "="}, false},
+		"read":          {sign(good, token), true},
+		"no expiry":     {sign(Link{Path: "x"}, token), true},
+		"write":         {sign(Link{Path: "x", Write: true}, token), true},
+		"empty path":    {sign(Link{}, token), true},
+		"expired":       {sign(Link{Path: "x", Expires: "999999"}, token), false},
+		"odd expiry":    {sign(Link{Path: "x", Expires: "soon"}, token), false},
+		"traffic token": {sign(good, s.Traffic("sb-2", Bearer{})), false},
+		"foreign token": {sign(good, New().Access("sb-2", Bearer{})), false},
+		"other token":   {sign(good, s.Access("sb-9", Bearer{})), false},
+		"no signature":  {good, false},
+		"short":         {Link{Path: "x", Signature: "v1_AAAA"}, false},
+		"no version":    {Link{Path: "x", Signature: strings.TrimPrefix(sign(Link{Path: "x"}, token).Signature, "v1_")}, false},
+		"padded":        {Link{Path: "x", Signature: sign(Link{Path: "x"}, token).Signature + "="}, false},
 	} {
 		if got := s.IsSigned("sb-2", c.link, now); got != c.want {
 			t.Errorf("%s: got %v, want %v", what, got, c.want)
@@ -146,7 +146,7 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
-// What somebody without credentials makes the hub do, with a thousand sandboxes.
+// BenchmarkFindSigned measures what a request without credentials costs, with a thousand sandboxes.
 func BenchmarkFindSigned(b *testing.B) {
 	s, ids := New(), make([]string, 1000)
 	for i := range ids {
@@ -174,9 +174,9 @@ func (k keys) Of(string) (all []Bearer) {
 	return all
 }
 
-// TestTokensEndWithTheirKey: a token, and what it has signed, ends when its key is revoked, gets
+// TestTokensExpireWithKey: a token, and what it has signed, ends when its key is revoked, gets
 // another role or another tenant; those of other keys go on.
-func TestTokensEndWithTheirKey(t *testing.T) {
+func TestTokensExpireWithKey(t *testing.T) {
 	t.Parallel()
 	one, two := Bearer{"aaaaaaaaaaaa", "anna", "user"}, Bearer{"bbbbbbbbbbbb", "anna", "user"}
 	for what, change := range map[string]func(keys){

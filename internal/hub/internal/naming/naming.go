@@ -1,6 +1,6 @@
-// Package address knows where sandboxes are seen: below a path of the hub, and on
-// host names of their own.
-package address
+// Package naming owns the names that the hub gives: paths and host names of sandboxes, keys of
+// their annotations, and references of imported images.
+package naming
 
 import (
 	"net"
@@ -12,20 +12,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Prefix is the path of a sandbox below the hub.
-func Prefix(name string) string { return "/sandbox/" + name }
+// Path is the path of a sandbox on the hub.
+func Path(name string) string { return "/sandbox/" + name }
 
-// Site is content of a sandbox that has an origin of its own: what its server
-// serves or, if Port is not 0, the service on a port.
+// Site is content of a sandbox that has its own origin: that of its server or, if Port is
+// not 0, of the service on a port.
 type Site struct {
 	Name string
 	Port int
 }
 
-// Key names a site. Other than a label, it is never ambiguous.
+// Key identifies a site. Unlike a label, it is never ambiguous.
 func (s Site) Key() string { return s.Name + ":" + strconv.Itoa(s.Port) }
 
-// Label is the site's label of a host name: {name} or {port}-{name}.
+// Label is the first label of the site's host name: {name} or {port}-{name}.
 func (s Site) Label() string {
 	if s.Port == 0 {
 		return s.Name
@@ -33,9 +33,8 @@ func (s Site) Label() string {
 	return strconv.Itoa(s.Port) + "-" + s.Name
 }
 
-// HasLabel reports whether the label leads back to the site. That of a sandbox named
-// 3000-a does not: it is the label of port 3000 of a. Such a sandbox is addressed by
-// its ID.
+// HasLabel reports whether the label identifies the site. The label of a sandbox named 3000-a
+// does not, because it means port 3000 of a. Such a sandbox is addressed by its ID.
 func (s Site) HasLabel() bool {
 	back, ok := parseLabel(s.Label())
 	return ok && back == s
@@ -51,33 +50,33 @@ func parseLabel(label string) (Site, bool) {
 	return Site{Name: label}, sandbox.CheckName(label) == nil && !sandbox.IsReserved(label)
 }
 
-// clientSuffix follows the IDs of sandboxes in what old E2B clients send.
-const clientSuffix = "-6532622b"
+// e2bSuffix follows sandbox IDs that old E2B clients send.
+const e2bSuffix = "-6532622b"
 
-// ClientID returns the ID of a sandbox in the form that E2B's clients use: without dashes.
-func ClientID(id string) string { return strings.ReplaceAll(id, "-", "") }
+// E2BID returns the ID of a sandbox in the form that E2B clients use: without dashes.
+func E2BID(id string) string { return strings.ReplaceAll(id, "-", "") }
 
-// ParseClientID returns the ID of the sandbox that an E2B client means.
-func ParseClientID(text string) (id string, ok bool) {
-	digits, ok := strings.CutPrefix(strings.TrimSuffix(text, clientSuffix), "sb")
+// ParseE2BID returns the ID of the sandbox that an E2B client addresses.
+func ParseE2BID(text string) (id string, ok bool) {
+	digits, ok := strings.CutPrefix(strings.TrimSuffix(text, e2bSuffix), "sb")
 	if !ok || len(digits) != 16 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return "", false
 	}
 	return "sb-" + digits, true
 }
 
-// Path is where the hub itself shows a path of the site.
+// Path returns the path on the hub under which it serves a path of the site.
 func (s Site) Path(path string) string {
 	if s.Port == 0 {
-		return Prefix(s.Name) + path
+		return Path(s.Name) + path
 	}
-	return Prefix(s.Name) + "/proxy/" + strconv.Itoa(s.Port) + path
+	return Path(s.Name) + "/proxy/" + strconv.Itoa(s.Port) + path
 }
 
-// Domains are the names below which sandboxes have host names.
+// Domains are the domains under which sandboxes have host names.
 type Domains []string
 
-// Match returns the domain that a host is, or is below: the longest, if one is below another.
+// Match returns the longest domain that equals a host or contains it.
 func (d Domains) Match(host string) (found string, ok bool) {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	for _, domain := range d {
@@ -89,8 +88,8 @@ func (d Domains) Match(host string) (found string, ok bool) {
 	return found, ok
 }
 
-// Find returns the site of a host, with or without a port. below is true for every host
-// below a domain, even if no sandbox can have it.
+// Find returns the site of a host, with or without a port. below is true for all hosts under a
+// domain, even if no sandbox can have that host name.
 func (d Domains) Find(host string) (site Site, domain string, below bool) {
 	name, _ := splitPort(host)
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
@@ -105,7 +104,7 @@ func (d Domains) Find(host string) (site Site, domain string, below bool) {
 	return site, domain, true
 }
 
-// Has reports whether a host is the one with the given label directly below a domain.
+// Has reports whether a host consists of the given label and a domain.
 func (d Domains) Has(host, label string) bool {
 	name, _ := splitPort(host)
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
@@ -113,9 +112,9 @@ func (d Domains) Has(host, label string) bool {
 	return ok && name == label+"."+domain
 }
 
-// Origin returns the URL of a site on a host of its own, for a caller who reaches the hub
-// at base. A page there shares no cookies and no scripts with others. Below localhost
-// browsers find every name; other domains are used if the caller uses a name at all.
+// Origin returns the URL of a site on its own host name, for a caller that reaches the hub at
+// base. A page there shares no cookies and no scripts with other sites. Browsers resolve every
+// name under localhost; other domains are used only if base has a host name, not an IP address.
 func (d Domains) Origin(base url.URL, site Site) (*url.URL, bool) {
 	host, at := splitPort(base.Host)
 	domain, ok := d.Match(host)
@@ -131,7 +130,7 @@ func (d Domains) Origin(base url.URL, site Site) (*url.URL, bool) {
 	return u, site.HasLabel()
 }
 
-// shared returns a domain for a hub that has a name elsewhere.
+// shared returns a domain for a hub whose own name is under no domain.
 func (d Domains) shared(host string) (string, bool) {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || !strings.Contains(host, ".") {
 		return "", false
@@ -144,7 +143,7 @@ func (d Domains) shared(host string) (string, bool) {
 	return "", false
 }
 
-// Port returns the URL of a port on a host of its own.
+// Port returns the URL of a port on its own host name.
 func (d Domains) Port(base url.URL, name string, port int) (string, bool) {
 	u, ok := d.Origin(base, Site{name, port})
 	if !ok {

@@ -1,8 +1,7 @@
-// Package audit records what is done with a hub: in its audit log, and as traces.
+// Package audit records the operations of a hub in its audit log and as traces.
 //
-// A change is recorded before its caller gets a reply; a change that cannot be
-// recorded is reported as failed, and a sandbox that no record mentions is
-// deleted. Reads and refusals are recorded without anybody waiting for it.
+// A change is recorded before its caller gets a reply. A change that cannot be recorded is reported as
+// failed; an unrecorded sandbox is deleted. Reads and rejections are recorded asynchronously.
 package audit
 
 import (
@@ -24,29 +23,29 @@ import (
 // Config of a Recorder.
 type Config struct {
 	Log *auditlog.Log // of changes; nil: nothing is recorded
-	Dir string        // of the log; empty: there is none to read
+	Dir string        // of the log; empty: no log to read
 	Key []byte
-	// Requests is the log of all that changes nothing in the hub, above all of what is
-	// proxied, so that it never pushes changes out; nil: there is only one log.
+	// Requests is the log of requests that do not change the hub, mainly proxied ones, so that they
+	// never push changes out of the log; nil: one log for both.
 	Requests    *auditlog.Log
 	RequestsDir string
-	// Creates names the operations that create one sandbox, which Discard deletes
-	// when the create cannot be recorded.
+	// Creates lists the operations that create one sandbox. Discard deletes it if the create cannot be
+	// recorded.
 	Creates []string
 	Discard func(id string)
-	// Separate is an operation whose calls are recorded one by one, not by request.
+	// Separate is an operation whose calls are recorded individually, not by request.
 	Separate string
-	// Life ends with the hub, and with it every reader that follows the log.
+	// Life ends with the hub, and ends all readers that follow the log.
 	Life context.Context
 	// Proxies is the operation whose requests are recorded with method and path.
 	Proxies string
 
-	Tracer  *span.Tracer // nil: there are no traces
+	Tracer  *span.Tracer // nil: no traces
 	Metrics *metric.Registry
 	Logger  *slog.Logger
 }
 
-// Recorder records what is done.
+// Recorder records operations.
 type Recorder struct {
 	Config
 	refusals refusals
@@ -61,7 +60,7 @@ func New(cfg Config) *Recorder {
 		requests: shares{rate: requestRate, burst: requestBurst, now: time.Now},
 		changes:  shares{rate: changeRate, burst: changeBurst, now: time.Now}}
 	r.skipped = cfg.Metrics.Counter("cove_audit_skipped_total",
-		"Requests that were too many to record: of unauthenticated callers, or beyond a tenant's share.")
+		"Requests that were not recorded because of the limits for unauthenticated callers and tenants.")
 	cfg.Metrics.Gauge("cove_audit_lost", "Entries lost by the audit log since the start.", "", func() map[string]float64 {
 		if cfg.Log == nil {
 			return map[string]float64{"": 0}
@@ -78,17 +77,15 @@ func New(cfg Config) *Recorder {
 	return r
 }
 
-// note records an entry without waiting for it to be written. The log counts and
-// reports what it loses.
+// note records an entry asynchronously. The log counts and reports lost entries.
 func (r *Recorder) note(e auditlog.Entry) {
 	if r.Log != nil {
 		r.noteShare(e)
 	}
 }
 
-// keep returns when an entry is in the file, where it survives the end of the hub. The
-// log syncs the file a little later: waiting for the disk would double the time to
-// create a sandbox.
+// keep returns when an entry is written to the file, so that it survives a crash of the hub. The log
+// syncs the file later: waiting for the disk would double the time to create a sandbox.
 func (r *Recorder) keep(e auditlog.Entry) error {
 	if r.Log == nil {
 		return nil
@@ -99,8 +96,8 @@ func (r *Recorder) keep(e auditlog.Entry) error {
 	return nil
 }
 
-// refusals limits how many refused requests of strangers are recorded: whoever is
-// not let in must not be able to fill the log.
+// refusals limits how many rejected requests of unauthenticated callers are recorded, so that they
+// cannot fill the log.
 type refusals struct {
 	now func() time.Time
 
@@ -109,7 +106,7 @@ type refusals struct {
 	n      int
 }
 
-// maxRefusals is how many are recorded per second.
+// maxRefusals is the maximum number of them per second.
 const maxRefusals = 20
 
 func (r *refusals) take() bool {
@@ -127,7 +124,7 @@ func newEntry(call *op.Call, name string) auditlog.Entry {
 	return auditlog.Entry{Tenant: call.Subject, KeyID: call.KeyID, Role: call.Role, Op: name, Sandbox: call.Target, Name: call.TargetName}
 }
 
-// codeOf returns the code of an error and the status that a reply with it has.
+// codeOf returns the code of an error and the status of its reply.
 func codeOf(err error) (code op.Code, status int) {
 	if err == nil {
 		return "", http.StatusOK
@@ -142,7 +139,7 @@ func codeOf(err error) (code op.Code, status int) {
 	return e.Code, e.Code.HTTPStatus()
 }
 
-// unrecorded handles a change that was made and could not be recorded.
+// unrecorded handles a change that succeeded but could not be recorded.
 func (r *Recorder) unrecorded(name string, call *op.Call, err error) error {
 	message := "the operation succeeded but could not be recorded in the audit log; contact the operator of this hub"
 	for _, create := range r.Creates {
@@ -154,8 +151,7 @@ func (r *Recorder) unrecorded(name string, call *op.Call, err error) error {
 	return &op.Error{Code: op.Unavailable, RetryAfter: fault.RetryExhausted, Err: err, Msg: message}
 }
 
-// Record wraps an operation that changes something, so that it is recorded before
-// its caller gets a reply.
+// Record wraps a changing operation so that it is recorded before its caller gets a reply.
 func (r *Recorder) Record(o op.Op) op.Op {
 	if o.Call == nil || o.ReadOnly {
 		return o
@@ -184,9 +180,8 @@ func (r *Recorder) Record(o op.Op) op.Op {
 	return o
 }
 
-// RecordTool records a call of a tool with size bytes of input: a change before
-// its caller gets a reply, anything else without waiting. It returns the call's
-// own error, if any.
+// RecordTool records a call of a tool with size bytes of input. It records a change before the caller
+// gets a reply, other calls asynchronously. It returns the error of the call, if any.
 func (r *Recorder) RecordTool(o op.Op, changes bool, call *op.Call, size int64, began time.Time, err error) error {
 	e := newEntry(call, "mcp:"+o.Name)
 	e.Path = call.Detail
@@ -212,7 +207,7 @@ type Visit struct {
 	Took    time.Duration
 }
 
-// Served records a request, unless its operation was recorded already.
+// Served records a request, unless its operation is already recorded.
 func (r *Recorder) Served(v Visit) {
 	call := v.Call
 	switch {
@@ -234,7 +229,7 @@ func (r *Recorder) Served(v Visit) {
 	r.note(e)
 }
 
-// Acted records what the hub did by itself.
+// Acted records an action that the hub initiated.
 func (r *Recorder) Acted(name string, sb sandbox.Sandbox) {
 	err := r.keep(auditlog.Entry{Tenant: sb.Spec.Owner, Role: "hub", Op: name, Sandbox: sb.ID, Name: sb.Spec.Name, Status: http.StatusOK})
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package usage counts what tenants hold against their limits: sandboxes that
-// exist or are being created, disks, and calls under way.
+// Package usage counts sandboxes, disks and in-flight calls of tenants against their quotas.
 //
-// It owns no record: it counts what the provider has when the hub starts. It
-// refuses a create for which the tenant has no room left.
+// It keeps no state: when the hub starts, it counts what the provider has. It rejects a create that
+// exceeds the quota of the tenant.
 package usage
 
 import (
@@ -22,30 +21,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// Traffic counts bytes from and to the outside.
+// Traffic is the number of bytes from and to the outside.
 type Traffic = egress.Stats
 
 // Config of a Ledger.
 type Config struct {
 	Provider sandbox.Provider
 	Keeper   *quota.Keeper
-	// Limits are a tenant's limits; nil: there are none.
+	// Limits returns the limits of a tenant; nil: none.
 	Limits func(tenant string) quota.Limits
-	// Images is what the images of an owner take, in bytes: those it imported, and those that its
-	// sandboxes and snapshots are based on. nil: there are none.
+	// Images returns the size in bytes of the images that an owner imported, and of those on which its
+	// sandboxes and snapshots are based; nil: no images.
 	Images func(ctx context.Context, owner string) (int64, error)
-	// Traffic is what the sandboxes of an owner exchanged with the outside.
+	// Traffic returns the traffic of the sandboxes of an owner.
 	Traffic func(owner string) Traffic
 	Metrics *metric.Registry
 	Log     *slog.Logger
 }
 
-// Ledger is the account of all tenants.
+// Ledger is the usage of all tenants.
 type Ledger struct {
 	Config
 	refused func(n float64, values ...string)
 
-	counting sync.Mutex // held while the sandboxes of an earlier hub are counted
+	counting sync.Mutex // held while existing sandboxes are counted
 	counted  bool
 	images   images
 }
@@ -53,20 +52,21 @@ type Ledger struct {
 // New returns a ledger. It counts nothing yet.
 func New(cfg Config) *Ledger {
 	l := &Ledger{Config: cfg}
-	l.refused = cfg.Metrics.Counter("cove_quota_refusals_total", "Requests refused because a tenant's limit was reached, by limit.", "limit")
+	l.refused = cfg.Metrics.Counter("cove_quota_refusals_total",
+		"Requests rejected because a limit of the tenant was reached, by limit.", "limit")
 	l.declareGauges()
 	return l
 }
 
-// amount is what a sandbox takes from its owner's limits. It takes it as long as
-// it exists, asleep or not: it may wake at any moment.
+// amount is the quota that a sandbox uses. A sleeping sandbox uses it as well, because it can wake at
+// any time.
 func amount(s sandbox.Spec) quota.Amount {
 	return quota.Amount{Sandboxes: 1, CPU: max(s.Resources.CPULimit, s.Resources.CPU),
 		Memory: max(s.Resources.MemoryLimit, s.Resources.Memory), Disk: s.Resources.Disk}
 }
 
-// Most returns how many sandboxes of a spec an owner's limits allow, if it has no others.
-func (l *Ledger) Most(owner string, s sandbox.Spec) int {
+// MaxSandboxes returns how many sandboxes of a spec the limits of an owner allow, if it has no others.
+func (l *Ledger) MaxSandboxes(owner string, s sandbox.Spec) int {
 	if l.Limits == nil {
 		return math.MaxInt
 	}
@@ -81,8 +81,8 @@ func (l *Ledger) Most(owner string, s sandbox.Spec) int {
 	return int(most)
 }
 
-// Reservation is room for sandboxes that are about to be created, and a turn to
-// create them. It must be released.
+// Reservation is quota for sandboxes that will be created, and a turn in the queue of creates. It must
+// be released.
 type Reservation struct {
 	holds []*quota.Hold
 	specs []sandbox.Spec
@@ -90,18 +90,18 @@ type Reservation struct {
 	turn  func()
 }
 
-// Bound returns a context in which a create may store no more than the owner has room for.
+// Bound returns a context in which a create cannot store more than the owner's free quota.
 func (r *Reservation) Bound(ctx context.Context) context.Context {
 	return sandbox.WithBudget(ctx, r.room.Budget)
 }
 
-// Commit gives the room kept for sandbox i to the sandbox with this ID.
+// Commit assigns the quota of sandbox i to the sandbox with this ID.
 func (r *Reservation) Commit(ctx context.Context, i int, id string) {
 	r.holds[i].Commit(id)
 	r.room.ledger.countImageOf(ctx, id, r.specs[i])
 }
 
-// Release ends the turn and gives back the room that was not committed.
+// Release ends the turn and releases the quota that was not committed.
 func (r *Reservation) Release() {
 	if r.turn != nil {
 		r.turn()
@@ -112,7 +112,7 @@ func (r *Reservation) Release() {
 	}
 }
 
-// Reserve keeps room for sandboxes and waits for a turn to create them.
+// Reserve reserves quota for sandboxes and waits for a turn to create them.
 func (l *Ledger) Reserve(ctx context.Context, owner string, specs ...sandbox.Spec) (*Reservation, error) {
 	if err := l.Count(ctx); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (l *Ledger) Reserve(ctx context.Context, owner string, specs ...sandbox.Spe
 	return r, nil
 }
 
-// Call counts a call in; done counts it out.
+// Call counts a call until done is called.
 func (l *Ledger) Call(owner string) (done func(), err error) {
 	if done, err = l.Keeper.Call(owner); err != nil {
 		return nil, l.refuse(err)
@@ -144,7 +144,7 @@ func (l *Ledger) Call(owner string) (done func(), err error) {
 	return done, nil
 }
 
-// Guest counts a call in that is not the owner's own; done counts it out.
+// Guest counts a call of a caller with a link until done is called.
 func (l *Ledger) Guest(owner string) (done func(), err error) {
 	if done, err = l.Keeper.Guest(owner); err != nil {
 		return nil, l.refuse(err)
@@ -152,18 +152,18 @@ func (l *Ledger) Guest(owner string) (done func(), err error) {
 	return done, nil
 }
 
-// Buffer counts the memory that a request of the caller takes.
+// Buffer counts the memory of a request of the caller.
 func (l *Ledger) Buffer(ctx context.Context) *Buffer {
 	return &Buffer{l, l.Keeper.Buffer(caller.Owner(ctx))}
 }
 
-// Buffer is the memory of one request. It must be freed.
+// Buffer is the memory of one request. It must be released.
 type Buffer struct {
 	ledger *Ledger
 	*quota.Buffer
 }
 
-// Grow takes n more bytes.
+// Grow reserves n more bytes.
 func (b *Buffer) Grow(n int) error {
 	if err := b.Buffer.Grow(n); err != nil {
 		return b.ledger.refuse(err)
@@ -171,7 +171,7 @@ func (b *Buffer) Grow(n int) error {
 	return nil
 }
 
-// refuse explains why there is no room or turn.
+// refuse turns an exceeded limit into an error for the caller.
 func (l *Ledger) refuse(err error) error {
 	if e, ok := errors.AsType[*quota.Exceeded](err); ok {
 		l.refused(1, string(e.What))
@@ -183,14 +183,14 @@ func (l *Ledger) refuse(err error) error {
 	return fault.FromProvider("", err)
 }
 
-// Free gives back what a sandbox that is gone held.
+// Free releases the quota of a deleted sandbox.
 func (l *Ledger) Free(id string) {
 	l.Keeper.Free(id)
 	l.images.drop(id)
 }
 
-// Count returns when the sandboxes that existed before this hub are counted: the
-// room they take must not be given away.
+// Count counts the sandboxes that existed before this hub, so that their quota is not assigned to
+// others.
 func (l *Ledger) Count(ctx context.Context) error {
 	l.counting.Lock()
 	defer l.counting.Unlock()
@@ -204,7 +204,7 @@ func (l *Ledger) Count(ctx context.Context) error {
 	for _, sb := range list {
 		l.adopt(sb)
 	}
-	// What went away meanwhile may have been freed before it was counted.
+	// A sandbox that was deleted meanwhile may have been freed before it was counted.
 	for _, sb := range list {
 		if _, err := l.Provider.Get(ctx, sb.ID); errors.Is(err, sandbox.ErrNotFound) {
 			l.Free(sb.ID)
@@ -214,7 +214,7 @@ func (l *Ledger) Count(ctx context.Context) error {
 	return nil
 }
 
-// KeepCounting counts until that works, or the hub stops.
+// KeepCounting retries Count until it succeeds, or the hub stops.
 func (l *Ledger) KeepCounting(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := l.Count(ctx)
@@ -224,7 +224,7 @@ func (l *Ledger) KeepCounting(ctx context.Context) {
 		if e, ok := op.AsError(err); ok && e.Code == op.Unavailable {
 			return
 		}
-		l.Log.Error("cannot count the existing sandboxes", "error", err)
+		l.Log.Error("cannot count existing sandboxes", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -232,11 +232,10 @@ func (l *Ledger) KeepCounting(ctx context.Context) {
 	}
 }
 
-// settled is the age from which on a sandbox is no longer part of a create.
+// settled is the age after which a sandbox is not part of a create.
 const settled = time.Minute
 
-// Recount counts sandboxes that others than this hub created. known reports
-// whether a sandbox is still there.
+// Recount counts sandboxes that other hubs created. known reports whether a sandbox still exists.
 func (l *Ledger) Recount(ctx context.Context, known func(id string) bool) {
 	list, err := l.Provider.List(ctx, sandbox.Filter{})
 	if err != nil || l.Count(ctx) != nil {
@@ -247,7 +246,7 @@ func (l *Ledger) Recount(ctx context.Context, known func(id string) bool) {
 			continue
 		}
 		l.adopt(sb)
-		if !known(sb.ID) { // it went away meanwhile, or will be seen again
+		if !known(sb.ID) { // deleted meanwhile, or not observed yet
 			l.Free(sb.ID)
 		}
 	}
@@ -255,28 +254,27 @@ func (l *Ledger) Recount(ctx context.Context, known func(id string) bool) {
 
 func (l *Ledger) adopt(sb sandbox.Sandbox) {
 	if err := l.Keeper.Adopt(sb.Spec.Owner, sb.ID, amount(sb.Spec)); err != nil {
-		l.Log.Error("cannot count a sandbox", "sandbox", sb.ID, "error", err)
+		l.Log.Error("cannot count sandbox", "sandbox", sb.ID, "error", err)
 	}
 	l.images.add(sb.ID, sb.Spec)
 }
 
-// Disk is what counts beside sandboxes: a snapshot, a volume, or all images or activity records
-// of an owner.
+// Disk is a snapshot, a volume, or all images or activity records of an owner.
 type Disk struct{ Kind, Owner, Name string }
 
 // id differs from every sandbox's ID, which has no slash.
 func (d Disk) id() string { return d.Kind + "/" + d.Owner + "/" + d.Name }
 
-// CountDisk counts what a disk takes. It exists already, so it counts even beyond
-// the limit; then new sandboxes find no room.
+// CountDisk counts the size of a disk. The disk already exists, so it counts even above the limit; then
+// creates are rejected.
 func (l *Ledger) CountDisk(d Disk, size int64) {
 	if err := l.Keeper.Adopt(d.Owner, d.id(), quota.Amount{Disk: max(size, 0)}); err != nil {
-		l.Log.Warn("cannot count a disk", "disk", d.id(), "error", err)
+		l.Log.Warn("cannot count disk", "disk", d.id(), "error", err)
 	}
 }
 
-// FreeDisk gives back what a deleted disk held.
+// FreeDisk releases the quota of a deleted disk.
 func (l *Ledger) FreeDisk(d Disk) {
 	l.Keeper.Free(d.id())
-	l.images.forget(d.Owner) // a snapshot may have been the last use of an image
+	l.images.forget(d.Owner) // the snapshot can have been the last use of an image
 }
