@@ -309,7 +309,7 @@ func testRealCutRole(k *driven) {
 	k.Await(k.t, "the rights are there", func() bool { _, err := h.Snapshots(k.t.Context(), ""); return err == nil })
 	h.snapshot(sb.ID, "first")
 	if usable, list := kubernetes.Examine(k.t.Context(), h.cfg); !usable || !slices.ContainsFunc(list, func(f kubernetes.Finding) bool {
-		return f.OK && strings.Contains(f.What, "the hub may not see whether")
+		return f.OK && strings.Contains(f.What, "the hub may not read whether")
 	}) {
 		k.t.Errorf("got %v, %+v, want that snapshots can be taken", usable, list)
 	}

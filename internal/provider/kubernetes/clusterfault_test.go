@@ -41,7 +41,7 @@ func testRealImages(k *real) {
 	impatient, cancel := context.WithCancelCause(context.Background())
 	create(impatient, "impatient")
 	cancel(context.DeadlineExceeded) // at a time when there is a Pod to wait for
-	if err := (<-made).err; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "its Pod is not started") {
+	if err := (<-made).err; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "its Pod has not started") {
 		k.t.Errorf("got %v, want that the Pod is not started in time", err)
 	}
 	h.wantClean()
@@ -99,7 +99,7 @@ func testRealFull(k *real) {
 	})
 	large := sandbox.Spec{Name: "large", Resources: sandbox.Resources{Memory: 2 << 30, MemoryLimit: 2 << 30}}
 	hasty := k.open(func(c *kubernetes.Config) { c.ScheduleTimeout = time.Second })
-	hasty.wantRefused(large, sandbox.ErrExhausted, "no node can take the sandbox", "Insufficient memory")
+	hasty.wantRefused(large, sandbox.ErrExhausted, "no node can run the sandbox", "Insufficient memory")
 	patient := k.open(nil)
 	made := make(chan error, 1)
 	go func() { _, err := patient.Create(context.Background(), large); made <- err }()

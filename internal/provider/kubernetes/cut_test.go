@@ -170,7 +170,7 @@ func testRunningCut(t *testing.T, c *apiServer) {
 		t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
 	}
 	if a := h.Abilities(); !a.Snapshot || !a.Fork ||
-		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "the home alone") }) {
+		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "only the home") }) {
 		t.Errorf("got %+v, want that it says what a snapshot holds", a)
 	}
 }
@@ -520,10 +520,10 @@ func testCutRole(t *testing.T, c *apiServer) {
 	}
 }
 
-// testCutSettings: settings that exclude each other are refused, with what to do.
+// testCutSettings: settings that are mutually exclusive are refused, with what to do.
 func testCutSettings(t *testing.T, c *apiServer) {
 	for want, change := range map[string]func(*kubernetes.Config){
-		"exclude each other": func(cfg *kubernetes.Config) {
+		"are mutually exclusive": func(cfg *kubernetes.Config) {
 			cfg.Snapshots.Endpoint, cfg.Snapshots.Bucket = "https://s3.example.com", "b"
 		},
 		"kubernetes_disk to pers": func(cfg *kubernetes.Config) { cfg.Persistent = false },

@@ -35,8 +35,8 @@ const noteSnapshot = "io.cove.snapshot"
 
 // Config says how snapshots are kept, and for whom.
 type Config struct {
-	Class  string        // a VolumeSnapshotClass
-	Places []*api.Client // for each namespace
+	Class      string        // a VolumeSnapshotClass
+	Namespaces []*api.Client // one client each
 	// Labels are those of all VolumeSnapshots of the hub; Owner returns those that tell owners apart.
 	Labels map[string]string
 	Owner  func(owner string) map[string]string
@@ -159,7 +159,7 @@ type keeper struct{ cfg Config }
 // find returns where a copy is.
 func (k keeper) find(key string) (place *api.Client, name string, err error) {
 	namespace, name, _ := strings.Cut(key, "/")
-	for _, place := range k.cfg.Places {
+	for _, place := range k.cfg.Namespaces {
 		if place.Namespace == namespace {
 			return place, name, nil
 		}
@@ -189,7 +189,7 @@ func (k keeper) explain(err error) error {
 
 // Check returns what is wrong with the class. Not every hub may see classes: then it is nil, and known is false.
 func (k keeper) Check(ctx context.Context) (known bool, err error) {
-	place := k.cfg.Places[0]
+	place := k.cfg.Namespaces[0]
 	_, err = place.Do(ctx, api.Call{Method: http.MethodGet, URL: place.Server.JoinPath(classes, k.cfg.Class).String()}, nil)
 	switch {
 	case api.HasCode(err, http.StatusForbidden):
@@ -207,7 +207,7 @@ func (k keeper) Load(ctx context.Context) (notes []catalog.Entry, copies []strin
 	for name, value := range k.cfg.Labels {
 		selector = append(selector, name+"="+value)
 	}
-	for _, place := range k.cfg.Places {
+	for _, place := range k.cfg.Namespaces {
 		all, _, err := api.ListAll[object](ctx, place, kind, strings.Join(selector, ","))
 		if err != nil {
 			return nil, nil, k.explain(err)
