@@ -377,7 +377,7 @@ func testLargeCopy(t *testing.T, c *apiServer) {
 	sb := h.create(sandbox.Spec{Name: "a", Resources: sandbox.Resources{Disk: 1 << 20}})
 	h.wantOutput(sb.ID, "head -c 80000000 /dev/urandom >/home/gem/large", "") // which a real node does not allow
 	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrExhausted) ||
-		!strings.Contains(err.Error(), "larger than the disk") {
+		!strings.Contains(err.Error(), "exceeds the disk limit") {
 		t.Errorf("got %v, want that it is too large", err)
 	}
 	if left := s.objects(); len(left) != 0 {

@@ -133,7 +133,7 @@ func TestUploads(t *testing.T) {
 			ended <- err
 		}()
 	}
-	for range maxOwnUploads {
+	for range maxOwnerUploads {
 		<-begun
 	}
 	s.put(t, "quick", "name", "text")
