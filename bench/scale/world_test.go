@@ -51,7 +51,8 @@ func newWorld(b *testing.B, nodes int) *world {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.k.Authority)
-	w.api = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64}}
+	w.api = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}}}
 	b.Cleanup(w.api.CloseIdleConnections)
 	w.must(http.MethodPost, "/api/v1/namespaces",
 		object{"metadata": object{"name": namespace, "labels": object{"pod-security.kubernetes.io/enforce": "restricted"}}}, nil)

@@ -62,13 +62,14 @@ func (h *hub) tryEscape(t *testing.T, name, command string, args ...string) stri
 	return out.String() + errs.String()
 }
 
-// usualSockets uses what programs use, and what reaches the kernel's packet filters, also with
-// high bits that the kernel ignores. It prints what is not as it should be.
+// usualSockets uses common socket options, and options of the kernel's packet filters, also with high bits that
+// the kernel ignores. It prints unexpected results.
 const usualSockets = `
 import ctypes, os, socket
 tcp, udp = socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-for s, level, options in [(tcp, 1, [2, 7, 8, 9, 15]), (tcp, 6, [1, 2, 3, 4, 5, 6, 9, 12, 18, 23, 25, 30, 36]), (tcp, 0, [1, 2, 10, 15]), (udp, 17, [1, 103, 104]),
+for s, level, options in [(tcp, 1, [2, 7, 8, 9, 15]), (tcp, 6, [1, 2, 3, 4, 5, 6, 9, 12, 18, 23, 25, 30, 36]),
+                          (tcp, 0, [1, 2, 10, 15]), (udp, 17, [1, 103, 104]),
                           (udp, 0, [2, 8, 33, 34]), (six, 41, [16, 26, 49, 62, 66, 67, 70, 72])]:
     for option in options:
         try: s.setsockopt(level, option, s.getsockopt(level, option))
@@ -82,16 +83,17 @@ for call, length in (write, 84), (read, ctypes.byref(size)):
     for fd, level, option in [(udp, 0, 64), (udp, 0, 96), (six, 41, 64), (six, 41, 68), (tcp, 6, 31), (tcp, 6, 19), (udp, 17, 100)]:
         for high in [0, 1 << 32]:
             ctypes.set_errno(0)
-            libc.syscall(ctypes.c_long(call), ctypes.c_long(fd.fileno()), ctypes.c_long(level + high), ctypes.c_long(option + high), buffer, length)
+            numbers = [ctypes.c_long(n) for n in (call, fd.fileno(), level + high, option + high)]
+            libc.syscall(*numbers, buffer, length)
             if ctypes.get_errno() != 1: print("filter:", call, level, option, high, ctypes.get_errno())
 `
 
-// testSockets: the profile refuses what it should and nothing else.
+// testSockets: the seccomp profile rejects only the options of packet filters.
 func testSockets(_ *testing.T, h *hub) {
 	h.wantOutput("b", "python3 - <<'EOF'"+usualSockets+"EOF", "")
 }
 
-// testSignIn: nobody without a key reaches a sandbox through a hub with tenants.
+// testSignIn: a hub with tenants rejects requests to a sandbox without a key.
 func testSignIn(t *testing.T, h *hub, name string) {
 	dial := func() (net.Conn, error) { return net.Dial("unix", h.socket) }
 	attack.NewSignIn(t).AttackBelow(t, dial, "/sandbox/"+name)

@@ -121,6 +121,7 @@ func (k *Kubernetes) provide(ctx context.Context, c claim) error {
 		return err
 	}
 	node := map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node"}}
+	terms := []any{map[string]any{"matchExpressions": []any{node}}}
 	return k.Do(ctx, http.MethodPost, "/api/v1/persistentvolumes", map[string]any{"apiVersion": "v1", "kind": "PersistentVolume",
 		"metadata": map[string]any{"name": name},
 		"spec": map[string]any{"storageClassName": StorageClass, "accessModes": c.Spec.AccessModes,
@@ -128,10 +129,10 @@ func (k *Kubernetes) provide(ctx context.Context, c claim) error {
 			"claimRef": map[string]any{"kind": "PersistentVolumeClaim", "namespace": c.Metadata.Namespace,
 				"name": c.Metadata.Name, "uid": c.Metadata.UID},
 			"local":        map[string]any{"path": k.folder(name)},
-			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{node}}}}}}}, nil)
+			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": terms}}}}, nil)
 }
 
-// discardVolumes removes the volumes whose claims are gone.
+// discardVolumes removes volumes without a claim.
 func (k *Kubernetes) discardVolumes(ctx context.Context, claims []claim) error {
 	folders, err := os.ReadDir(filepath.Join(k.Dir, "volumes"))
 	for _, f := range folders {

@@ -117,7 +117,8 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize,
 		Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
 		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
-		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
+		Tmpfs: map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s",
+			socketSize, r.socketMode(b))},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: filepath.Join(r.cfg.Dir, binName), Target: isolate.Programs, ReadOnly: true},
 			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: containerinit.HubDir, ReadOnly: true},

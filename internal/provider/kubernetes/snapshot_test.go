@@ -179,6 +179,24 @@ func (h *hub) wantAlive(id string) {
 	testenv.Poll(h.t, "the program goes on", func() bool { now, _ := h.sh(id, "cat /home/gem/n/100"); return now != last && now != "" })
 }
 
+// statusWhen answers requests of the store with a status if a condition is true.
+func statusWhen(code int, when func(*http.Request) bool) func(*http.Request) int {
+	return func(r *http.Request) int {
+		if when(r) {
+			return code
+		}
+		return 0
+	}
+}
+
+// isSecondPart reports whether a request uploads the second part of an archive.
+func isSecondPart(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }
+
+// isNote reports whether a request writes the note of a snapshot.
+func isNote(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/snapshots/")
+}
+
 // testRefusingStore: whatever the store does, the answer is true, nothing is left, and the sandbox goes on.
 func testRefusingStore(t *testing.T, c *apiServer) {
 	b := newBehind(t)
@@ -186,33 +204,21 @@ func testRefusingStore(t *testing.T, c *apiServer) {
 	sb := h.create(sandbox.Spec{Name: "a", Owner: "ann"})
 	h.fillHome(sb.ID)
 	h.wantSnapshots()
-	status := func(code int, when func(*http.Request) bool) func(*http.Request) int {
-		return func(r *http.Request) int {
-			if when(r) {
-				return code
-			}
-			return 0
-		}
-	}
-	second := func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }
-	note := func(r *http.Request) bool {
-		return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/snapshots/")
-	}
 	for what, f := range map[string]struct {
 		fault func(*http.Request) int
 		want  error
 		text  string
 	}{
-		"full": {status(http.StatusInsufficientStorage, second), sandbox.ErrExhausted, "full"},
-		"denied": {status(http.StatusForbidden,
+		"full": {statusWhen(http.StatusInsufficientStorage, isSecondPart), sandbox.ErrExhausted, "full"},
+		"denied": {statusWhen(http.StatusForbidden,
 			func(r *http.Request) bool { return r.Method == http.MethodPost }), sandbox.ErrUnavailable, "403"},
-		"denied at its end": {status(http.StatusForbidden, func(r *http.Request) bool {
+		"denied at its end": {statusWhen(http.StatusForbidden, func(r *http.Request) bool {
 			return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
 		}), sandbox.ErrUnavailable, "403"},
-		"denied the note":     {status(http.StatusForbidden, note), sandbox.ErrUnavailable, "403"},
-		"broken for too long": {status(http.StatusBadGateway, second), sandbox.ErrUnavailable, "502"},
+		"denied the note":     {statusWhen(http.StatusForbidden, isNote), sandbox.ErrUnavailable, "403"},
+		"broken for too long": {statusWhen(http.StatusBadGateway, isSecondPart), sandbox.ErrUnavailable, "502"},
 		"cut": {func(r *http.Request) int {
-			if second(r) {
+			if isSecondPart(r) {
 				panic(http.ErrAbortHandler)
 			}
 			return 0
@@ -238,25 +244,35 @@ func testRefusingStore(t *testing.T, c *apiServer) {
 		h.wantAlive(sb.ID)
 		h.wantSnapshots()
 	}
-	// A caller who goes away.
+	testCanceledSnapshot(t, b, h, sb.ID)
+	testUnreadableSnapshot(t, b, h, sb.ID)
+}
+
+// testCanceledSnapshot cancels the snapshot of a sandbox during the upload.
+func testCanceledSnapshot(t *testing.T, b *behind, h *hub, id string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	b.fail(func(r *http.Request) int {
-		if second(r) {
+		if isSecondPart(r) {
 			cancel()
 		}
 		return 0
 	})
-	if _, err := h.Snapshot(ctx, sb.ID, "first"); !errors.Is(err, context.Canceled) {
+	if _, err := h.Snapshot(ctx, id, "first"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it is canceled", err)
 	}
 	b.heal()
 	if left := b.objects(); len(left) != 0 {
 		t.Errorf("canceled: %q are left in the store", left)
 	}
-	h.wantAlive(sb.ID)
-	h.snapshot(sb.ID, "first")
-	// A store that fails while a disk is filled.
-	b.fail(status(http.StatusForbidden, func(r *http.Request) bool {
+	h.wantAlive(id)
+}
+
+// testUnreadableSnapshot creates a sandbox from a snapshot while the store rejects the download.
+func testUnreadableSnapshot(t *testing.T, b *behind, h *hub, id string) {
+	t.Helper()
+	h.snapshot(id, "first")
+	b.fail(statusWhen(http.StatusForbidden, func(r *http.Request) bool {
 		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/archives/")
 	}))
 	if _, err := h.Create(t.Context(), sandbox.Spec{Name: "copy", Owner: "ann", Snapshot: "first"}); !errors.Is(err, sandbox.ErrUnavailable) {

@@ -245,7 +245,8 @@ func (a Access) Open() (*Conn, error) {
 	one.ForceAttemptHTTP2, one.HTTP2, one.TLSNextProto, one.DisableKeepAlives = false, nil,
 		map[string]func(string, *tls.Conn) http.RoundTripper{}, true
 	one.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	c := &Conn{Server: u, HTTP: &http.Client{Transport: tr, CheckRedirect: noRedirect}, upgrade: &http.Client{Transport: one, CheckRedirect: noRedirect}}
+	c := &Conn{Server: u, HTTP: &http.Client{Transport: tr, CheckRedirect: noRedirect},
+		upgrade: &http.Client{Transport: one, CheckRedirect: noRedirect}}
 	switch {
 	case a.TokenFile != "":
 		c.token = (&tokenFile{path: a.TokenFile}).read

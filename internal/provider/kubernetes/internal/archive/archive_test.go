@@ -152,8 +152,8 @@ func TestUploads(t *testing.T) {
 		case <-begun: // at the last moment
 		}
 	}
-	if len(s.turns.owners) != 0 || len(s.turns.all) != 0 {
-		t.Errorf("got %d owners and %d turns, want none", len(s.turns.owners), len(s.turns.all))
+	if len(s.limiter.owners) != 0 || len(s.limiter.all) != 0 {
+		t.Errorf("got %d owners and %d turns, want none", len(s.limiter.owners), len(s.limiter.all))
 	}
 	if _, _, err := s.Upload(t.Context(), "ann", 10, func(_ context.Context, w io.Writer) error {
 		_, err := w.Write(bytes.Repeat([]byte("x"), 11))
