@@ -83,7 +83,7 @@ func (h *hub) withoutQuota() {
 func (h *hub) needQuota() {
 	h.t.Helper()
 	for _, m := range h.Abilities().Missing {
-		if strings.Contains(m, "not enforced by the filesystem") {
+		if strings.Contains(m, "instead of limited by the filesystem") {
 			testenv.Lack(h.t, m)
 		}
 	}

@@ -274,7 +274,8 @@ func (p *Provider) Abilities() sandbox.Abilities {
 		}
 	}
 	if ok, why := p.disks.HasQuota(); !ok {
-		a.Missing = append(a.Missing, fmt.Sprintf("disk quotas: disk usage is measured several times per second instead of limited by the filesystem: %v", why))
+		a.Missing = append(a.Missing, fmt.Sprintf("disk quotas: disk usage is measured several times per second "+
+			"instead of limited by the filesystem: %v", why))
 	}
 	if os.Geteuid() != 0 {
 		a.Missing = append(a.Missing, "separate users (requires root): a sandbox has one user, files of "+

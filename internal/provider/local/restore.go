@@ -360,7 +360,8 @@ func (s *spaceReader) Read(p []byte) (int, error) {
 		// A filesystem that does not count files reports 0.
 		if err := unix.Statfs(s.dir, &st); err == nil && (int64(st.Bavail)*st.Bsize < minSpace+checkInterval ||
 			st.Files > 0 && st.Ffree < minFiles) {
-			return 0, fmt.Errorf("%w: not enough space in %q; free space or set --state to a folder on another filesystem", sandbox.ErrExhausted, s.dir)
+			return 0, fmt.Errorf("%w: not enough space in %q; free space or set --state to a folder on another filesystem",
+				sandbox.ErrExhausted, s.dir)
 		}
 		s.left = checkInterval
 	}

@@ -210,7 +210,7 @@ func testSavedPrograms(h *hub) {
 		h.t.Fatal(err)
 	}
 	err := h.Resume(ctx, sb.ID)
-	if !errors.Is(err, sandbox.ErrState) || !strings.Contains(err.Error(), "stop it and start it again") || h.state(sb.ID) != sandbox.Paused {
+	if !errors.Is(err, sandbox.ErrState) || !strings.Contains(err.Error(), "stop and start it") || h.state(sb.ID) != sandbox.Paused {
 		h.t.Errorf("resume after packages have changed: got %v and %s, want an error that says what to do, and a "+
 			"paused sandbox", err, h.state(sb.ID))
 	}
