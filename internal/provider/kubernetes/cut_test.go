@@ -205,7 +205,7 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 		return "gone"
 	})
 	if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrUnavailable) ||
-		!strings.Contains(err.Error(), "removed by someone else") {
+		!strings.Contains(err.Error(), "removed externally") {
 		t.Errorf("got %v, want that it was removed", err)
 	}
 	h.wantAlive(sb.ID)
@@ -217,7 +217,7 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 		_, err := h.Create(t.Context(), sandbox.Spec{Snapshot: "first"})
 		return err
 	}()} {
-		if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "removed by someone else") {
+		if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "removed externally") {
 			t.Errorf("got %v, want that it was removed", err)
 		}
 	}

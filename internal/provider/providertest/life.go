@@ -100,7 +100,7 @@ func testPause(s *suite) {
 	s.must("resume", s.p.Resume, sb.ID)
 	took := time.Since(began)
 	s.wantState(sb.ID, sandbox.Running)
-	if gap, _ := time.ParseDuration(<-answer); gap < hold/2 || gap > took+patience {
+	if gap, _ := time.ParseDuration(<-answer); gap < hold/2 || gap > took+maxWait {
 		s.Errorf("inside, the longest pause was %v of %v", gap, took)
 	}
 	if got := s.ask(sb.ID, "/disk/file"); got != "kept" {
@@ -197,7 +197,7 @@ func testWatch(s *suite) {
 
 	var got []string
 	first := true
-	limit, end := context.WithTimeout(s.Context(), patience)
+	limit, end := context.WithTimeout(s.Context(), maxWait)
 	defer end()
 	for !slices.Contains(got, "deleted deleting") {
 		select {
@@ -290,7 +290,7 @@ func testStartFails(s *suite) {
 func testExitEarly(s *suite) {
 	spec := s.spec("exits")
 	spec.Env = with(spec.Env, payload.Env, payload.Exit)
-	spec.Server.ReadyTimeout = patience
+	spec.Server.ReadyTimeout = maxWait
 	_, err := s.p.Create(s.Context(), spec)
 	s.wantErr("create", err, sandbox.ErrNotReady)
 	if err != nil && s.p.Abilities().Logs && !bytes.Contains([]byte(err.Error()), []byte(payload.LastWords)) {
