@@ -14,18 +14,16 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// dockerMay is what an engine allows in every container and leads nowhere: sudo needs setuid
-// programs; the runtime of Go reads the limit of its control group; devices are the usual ones
-// and those of a terminal; a few figures about the machine are no secrets; the kernel itself
-// refuses the ioctls, for lack of capabilities.
+// dockerMay lists what an engine allows in every container and what is harmless: sudo requires setuid programs, the Go
+// runtime reads the limit of its control group, the devices are the usual ones and those of a terminal, some numbers about
+// the machine are not secret, and the kernel rejects the ioctls without capabilities.
 var dockerMay = []string{
 	"live without no_new_privs", "no descriptor but the usual", "device nodes",
 	"see the host's boot", "see the host's memory", "see the host's load", "see the host's work",
 	"ioctl: add a tunnel", "ioctl: ask a driver", "ioctl: add a vlan",
 }
 
-// testEscape: nobody gets out of the sandbox b, neither its user, nor root, nor root of a
-// user namespace.
+// testEscape: neither the user, nor root, nor root of a user namespace can escape from sandbox b.
 func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 	helper := filepath.Join(t.TempDir(), "helper")
 	testenv.Build(t, map[string]string{helper: "../../" + attack.EscapeProgram})
@@ -36,7 +34,7 @@ func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 		may           []string
 	}{
 		{"user", "env -i /run/helper try", nil},
-		// Its own files have no passwords but "!", and the first process is of the same user.
+		// Its password files contain only "!", and the first process has the same user.
 		{"root by sudo", "sudo -n env -i /run/helper try", []string{"find a password in /etc/shadow",
 			"find a password in /etc/gshadow", "write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}},
 		{"root of a user namespace", "env -i /run/helper nested", []string{"raise capabilities"}},
@@ -47,7 +45,7 @@ func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 	}
 }
 
-// tryEscape runs the program that tries in a sandbox, and returns what it prints. args are more of its arguments.
+// tryEscape runs the escape program in a sandbox with additional arguments, and returns its output.
 func (h *hub) tryEscape(t *testing.T, name, command string, args ...string) string {
 	t.Helper()
 	for _, arg := range append(attack.Outside(t, t.TempDir()), args...) {
