@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// item is an entry of an archive that somebody made by hand.
+// item is an entry of a handmade archive.
 type item struct {
 	tar.Header
 	text string
@@ -276,7 +276,7 @@ func TestRestoreRejectsHostileArchives(t *testing.T) {
 	})
 }
 
-// A restore never replaces a state folder, and one that was interrupted is not taken for whole.
+// A restore never replaces a state folder, and an interrupted one is detected.
 func TestRestoreIntoAUsedFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -285,25 +285,25 @@ func TestRestoreIntoAUsedFolder(t *testing.T) {
 	}
 	if _, err := Restore(t.Context(), RestoreConfig{Dir: dir, NoImage: true},
 		pack(t, manifest(nil), end)); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("got error %v, want that the folder is not empty", err)
+		t.Errorf("got error %v, want one about a folder that is not empty", err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "keys.json")); err != nil || string(b) != "mine" {
-		t.Errorf("got %q and error %v, want what was there", b, err)
+		t.Errorf("got %q and error %v, want the previous content", b, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, restoringName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), Config{Dir: dir, Init: []string{"/bin/false"}, NoImage: true}); err == nil ||
 		!strings.Contains(err.Error(), "was interrupted") {
-		t.Errorf("got error %v, want that the restore was interrupted", err)
+		t.Errorf("got error %v, want one about an interrupted restore", err)
 	}
 	if err := Backup(t.Context(), BackupConfig{Dir: t.TempDir()}, &bytes.Buffer{}); err == nil ||
 		!strings.Contains(err.Error(), "no hub has used") {
-		t.Errorf("got error %v, want that there is nothing to back up", err)
+		t.Errorf("got error %v, want one about an unused folder", err)
 	}
 }
 
-// An archive of nothing but names fills a filesystem that has a fixed number of files.
+// An archive of empty files could use all inodes of a filesystem.
 func TestRestoreStopsBeforeFilesRunOut(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -317,11 +317,11 @@ func TestRestoreStopsBeforeFilesRunOut(t *testing.T) {
 	}
 	_, err := Restore(t.Context(), RestoreConfig{Dir: filepath.Join(dir, "state"), NoImage: true}, pack(t, append(items, end)...))
 	if !errors.Is(err, sandbox.ErrExhausted) {
-		t.Errorf("got error %v, want that there is not enough space", err)
+		t.Errorf("got error %v, want one about missing space", err)
 	}
 }
 
-// What a hub with images, volumes and snapshots keeps passes the checks against hostile archives.
+// The state of a hub with images, volumes and snapshots passes the checks against hostile archives.
 func TestBackupOfEverySection(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "state")
