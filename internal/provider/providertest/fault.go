@@ -27,7 +27,7 @@ func (s *suite) creating(events <-chan sandbox.Event, name string) string {
 				return e.Sandbox.ID
 			}
 		case <-ctx.Done():
-			s.Fatalf("no event tells that %s is being created", name)
+			s.Fatalf("no event about the creation of %s", name)
 		}
 	}
 }
@@ -38,9 +38,9 @@ func testCancel(s *suite) {
 		s.Fatal(err)
 	}
 	// Early, before anything is made; then late, while the server is awaited.
-	gone, cancel := context.WithCancel(s.Context())
+	canceled, cancel := context.WithCancel(s.Context())
 	cancel()
-	_, err = s.p.Create(gone, s.spec("early"))
+	_, err = s.p.Create(canceled, s.spec("early"))
 	s.wantErr("create with an ended context", err, context.Canceled)
 
 	ctx, cancel := context.WithCancel(s.Context())
@@ -69,7 +69,7 @@ func testDeleteCreating(s *suite) {
 	go func() { _, err := s.p.Create(s.Context(), s.never("doomed", maxWait)); failed <- err }()
 	s.must("delete", s.p.Delete, s.creating(events, "doomed"))
 	if err := <-failed; err == nil {
-		s.Error("create succeeded although the sandbox was deleted meanwhile")
+		s.Error("create succeeded although the sandbox was deleted")
 	}
 	s.empty()
 }

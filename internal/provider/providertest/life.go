@@ -25,15 +25,15 @@ func testDelete(s *suite) {
 	s.wantErr("endpoint", err, sandbox.ErrNotFound)
 	s.ask(other.ID, "/readyz")
 
-	// At once, and by callers that have given up already.
-	gone, cancel := context.WithCancel(s.Context())
+	// Concurrently, and by callers that have canceled.
+	canceled, cancel := context.WithCancel(s.Context())
 	cancel()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
 			ctx := s.Context()
 			if i%2 == 0 {
-				ctx = gone
+				ctx = canceled
 			}
 			s.p.Delete(ctx, other.ID)
 		})
@@ -63,7 +63,7 @@ func testDeleteStates(s *suite) {
 	s.empty()
 }
 
-// exit makes the program inside end and waits until the provider knows.
+// exit ends the program inside and waits until the provider detects it.
 func (s *suite) exit(id, code string) {
 	s.Helper()
 	fetch(s.client(id, 0), http.MethodPost, "/exit/"+code, "")
@@ -87,7 +87,7 @@ func testPause(s *suite) {
 	s.must("pause", s.p.Pause, sb.ID)
 	s.must("pause again", s.p.Pause, sb.ID)
 	s.wantState(sb.ID, sandbox.Paused)
-	// Nobody answers now, but whoever asked is answered later.
+	// No response while paused; the request is answered after resume.
 	const hold = 300 * time.Millisecond
 	began, answer := time.Now(), make(chan string, 1)
 	go func() { a, _ := fetch(c, http.MethodGet, "/gap", ""); answer <- a }()
@@ -209,7 +209,7 @@ func testWatch(s *suite) {
 				s.Errorf("the first event is %s of %s", e.Kind, e.Sandbox.Spec.Name)
 			}
 			first = false
-			// Steps between states may be told too, but the end of each must be.
+			// Events about intermediate states are optional, events about the final states are required.
 			if e.Sandbox.ID == sb.ID && (e.Kind != sandbox.Changed || e.Sandbox.State != sandbox.Creating && e.Sandbox.State != sandbox.Deleting) {
 				got = append(got, string(e.Kind)+" "+string(e.Sandbox.State))
 			}
