@@ -94,7 +94,7 @@ func (h *hub) kill() {
 	}
 }
 
-// stop ends the hub as an operator does.
+// stop ends the hub with SIGTERM.
 func (h *hub) stop() {
 	began := time.Now()
 	h.cmd.Process.Signal(syscall.SIGTERM)
@@ -103,9 +103,9 @@ func (h *hub) stop() {
 	fmt.Printf("SIGTERM: ended after %v\n", time.Since(began).Round(time.Millisecond))
 }
 
-// restart kills the hub, and measures until the next one tells the truth: all sandboxes, and a way into any.
+// restart kills the hub, and measures the time until the next one lists all sandboxes and can reach one.
 func (h *hub) restart() {
-	// Every sandbox has a connection for its egress. Some simulated Pods have the address of another, so a few have none.
+	// Every sandbox has a connection for egress, except a few whose simulated Pods share an address.
 	connected := func() bool { return h.files() >= len(h.ids)*98/100 }
 	h.w.wait("all sandboxes are connected", 10*time.Minute, connected)
 	h.kill()
@@ -127,7 +127,7 @@ func (h *hub) restart() {
 		time.Since(began).Round(time.Millisecond), h.used(), difference(before, h.w.calls()))
 }
 
-// calls counts what the API server was asked for about objects of the hub.
+// calls counts requests to the API server about objects of the hub.
 func (w *world) calls() map[string]float64 {
 	var text []byte
 	w.must(http.MethodGet, "/metrics", nil, &text)
@@ -164,7 +164,7 @@ func difference(before, after map[string]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-// any is the ID of some sandbox.
+// any returns the ID of a random sandbox.
 func (h *hub) any() string { return h.ids[rand.IntN(len(h.ids))] }
 
 func (h *hub) get(path string) ([]byte, error) {
@@ -180,7 +180,7 @@ func (h *hub) get(path string) ([]byte, error) {
 	return data, err
 }
 
-// mustGet reads a path; want is how many sandboxes must be in it at least.
+// mustGet reads a list of sandboxes; want is its minimum length.
 func (h *hub) mustGet(path string, want int) {
 	data, err := h.get(path)
 	if err != nil || want >= 0 && entries(data) < want {
@@ -188,7 +188,7 @@ func (h *hub) mustGet(path string, want int) {
 	}
 }
 
-// route sends a request through the hub to the Pod of a sandbox, and counts those that find another Pod.
+// route sends a request through the hub to the Pod of a sandbox, and counts requests that reach another Pod.
 func (h *hub) route(id string) {
 	if _, err := h.get("/sandbox/" + id + "/readyz"); err != nil {
 		h.astray.Add(1)
@@ -198,8 +198,7 @@ func (h *hub) route(id string) {
 // entries counts the sandboxes of a list.
 func entries(data []byte) int { return bytes.Count(data, []byte(`"last_active_at"`)) }
 
-// cost is how long calls take, and how much of a processor the hub uses for one: on a busy machine only
-// the latter tells something about the hub.
+// cost is the duration of calls, and the CPU time of the hub per call. On a busy machine, only the latter is meaningful.
 type cost struct {
 	took durations
 	used time.Duration
@@ -209,7 +208,7 @@ func (c cost) String() string {
 	return fmt.Sprintf("%v, processor %v", c.took, c.used.Round(10*time.Microsecond))
 }
 
-// repeat measures n calls, some of them at once.
+// repeat measures n calls, some of them concurrent.
 func (h *hub) repeat(n, atOnce int, f func()) cost {
 	took := make(durations, n)
 	before := h.used()
@@ -232,7 +231,7 @@ func (h *hub) repeat(n, atOnce int, f func()) cost {
 	return cost{took, (h.used() - before) / time.Duration(n)}
 }
 
-// used is how much of a processor the hub has used.
+// used returns the CPU time of the hub.
 func (h *hub) used() time.Duration {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.cmd.Process.Pid))
 	_, rest, _ := strings.Cut(string(data), ") ")
@@ -262,14 +261,14 @@ func (h *hub) files() int {
 	return len(list)
 }
 
-// idle is how much of a processor the hub uses while nobody does anything.
+// idle returns the CPU usage of the hub without requests.
 func (h *hub) idle(span time.Duration) float64 {
 	before := h.used()
 	<-time.After(span)
 	return 100 * float64(h.used()-before) / float64(span)
 }
 
-// metric reads a value that the hub tells about itself.
+// metric reads a metric of the hub.
 func (h *hub) metric(name string) float64 {
 	data, err := h.get("/metrics")
 	if err != nil {
@@ -281,7 +280,7 @@ func (h *hub) metric(name string) float64 {
 	return n
 }
 
-// profile keeps profiles of the hub, if they are wanted.
+// profile stores profiles of the hub if SCALE_PROFILE is set.
 func (h *hub) profile(size int) {
 	dir := os.Getenv("SCALE_PROFILE")
 	if dir == "" {
@@ -302,7 +301,7 @@ func (h *hub) profile(size int) {
 	}
 }
 
-// renameRecord gives the record of a sandbox another ID and name.
+// renameRecord changes the ID and name in the record of a sandbox.
 func renameRecord(encoded, old, id, name string) string {
 	raw, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {

@@ -1,13 +1,13 @@
 //go:build linux
 
-// Package scale measures one hub with thousands of sandboxes on a simulated cluster: the API server, etcd, the
-// scheduler and the controllers are real, nodes and Pods are kwok's, and one process answers for all Pods.
+// Package scale measures one hub with thousands of sandboxes on a simulated cluster: the API server, etcd, the scheduler
+// and the controllers are real, kwok simulates nodes and Pods, and one process answers for all Pods.
 //
 //	make scale
 //
-// SCALE_SIZES (1000,5000,10000), SCALE_NODES (1000), SCALE_CREATED (1000: how many the hub itself creates; the others are
-// written into the cluster as the hub writes them, and adopted), SCALE_PROFILE (a folder for profiles of the hub), SCALE_HUB
-// (another build of testdata/hub, to compare with) change it.
+// Settings: SCALE_SIZES (1000,5000,10000), SCALE_NODES (1000), SCALE_CREATED (1000: number of sandboxes that the hub
+// creates; the others are written into the cluster and adopted), SCALE_PROFILE (a folder for profiles of the hub), SCALE_HUB
+// (another build of testdata/hub for comparison).
 package scale
 
 import (
@@ -39,7 +39,7 @@ func number(b *testing.B, name string, def int) int {
 	return n
 }
 
-// BenchmarkScale prints what one hub costs at each size.
+// BenchmarkScale prints the cost of one hub at each size.
 func BenchmarkScale(b *testing.B) {
 	testenv.NeedRoot(b)
 	runtime.LockOSThread() // what is started from here ends with this thread, even if the benchmark is killed
@@ -66,7 +66,7 @@ func BenchmarkScale(b *testing.B) {
 	h.stop()
 }
 
-// create lets the hub create sandboxes.
+// create creates sandboxes through the hub.
 func (h *hub) create(n int) {
 	h.w.b.Helper()
 	began, first := time.Now(), len(h.ids)
@@ -87,8 +87,8 @@ func (h *hub) create(n int) {
 		float64(n)/time.Since(began).Seconds(), took)
 }
 
-// write writes sandboxes into the cluster as the hub writes them: copies of one, with other names, on nodes of
-// their own choice. It reports whether all Pods were ready in time.
+// write writes copies of a sandbox with other names into the cluster, in the format of the hub, on given nodes. It reports
+// whether all Pods were ready in time.
 func (h *hub) write(n int) bool {
 	if n <= 0 {
 		return true
@@ -139,7 +139,7 @@ func rename(o object, old, id, name string) object {
 	return out
 }
 
-// measure prints what the hub costs now.
+// measure prints the current cost of the hub.
 func (h *hub) measure() {
 	b := h.w.b
 	b.Helper()
@@ -165,7 +165,7 @@ func (h *hub) measure() {
 	profiled.Wait()
 }
 
-// claims measures how many warm sandboxes are handed out in a second.
+// claims measures the rate at which warm sandboxes are assigned.
 func (h *hub) claims() {
 	w := h.w
 	if !w.within(5*time.Minute, func() bool { return h.metric(`cove_pool_ready{environment="aio"}`) >= warm }) {
@@ -195,7 +195,7 @@ func (h *hub) claims() {
 	})
 }
 
-// events measures how many events reach ten readers while sandboxes change as fast as they can.
+// events measures the rate of events of ten readers while sandboxes change as fast as possible.
 func (h *hub) events() {
 	const readers, changes = 10, 400
 	var got atomic.Int64
@@ -241,7 +241,7 @@ func count(r io.Reader, text string, n *atomic.Int64) {
 	}
 }
 
-// durations print as their percentiles.
+// durations are printed as percentiles.
 type durations []time.Duration
 
 func (d durations) String() string {

@@ -29,8 +29,8 @@ import (
 
 const namespace = "cove-sandboxes"
 
-// world is a real API server with etcd, scheduler and controllers, nodes and Pods that kwok pretends to be,
-// and one process, this one, that answers for all Pods.
+// world is a real API server with etcd, scheduler and controllers, and nodes and Pods that kwok simulates. This process
+// answers for all Pods.
 type world struct {
 	b    *testing.B
 	k    *cluster.Kubernetes
@@ -38,7 +38,7 @@ type world struct {
 	pods pods
 }
 
-// newWorld starts everything but the hub.
+// newWorld starts everything except the hub.
 func newWorld(b *testing.B, nodes int) *world {
 	kwok := os.Getenv("KWOK")
 	if kwok == "" {
@@ -51,7 +51,8 @@ func newWorld(b *testing.B, nodes int) *world {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.k.Authority)
-	w.api = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64}}
+	w.api = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}}}
 	b.Cleanup(w.api.CloseIdleConnections)
 	w.must(http.MethodPost, "/api/v1/namespaces",
 		object{"metadata": object{"name": namespace, "labels": object{"pod-security.kubernetes.io/enforce": "restricted"}}}, nil)
@@ -116,7 +117,7 @@ func (w *world) startKwok(program string) {
 	w.b.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 }
 
-// do sends a request of an administrator to the API server.
+// do sends a request to the API server as administrator.
 func (w *world) do(method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -157,7 +158,7 @@ func (w *world) must(method, path string, in, out any) {
 	}
 }
 
-// parallel calls f for 0 to n-1, many at once.
+// parallel calls f for 0 to n-1 concurrently.
 func (w *world) parallel(n int, f func(i int)) {
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -175,11 +176,11 @@ func (w *world) parallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// wait looks now and then until something has happened.
+// wait polls until a condition is true.
 func (w *world) wait(what string, limit time.Duration, ok func() bool) {
 	w.b.Helper()
 	if !w.within(limit, ok) {
-		w.b.Fatalf("%s: not within %v", what, limit)
+		w.b.Fatalf("%s: timeout after %v", what, limit)
 	}
 }
 
@@ -206,7 +207,7 @@ type pods struct {
 	inside           *feed
 }
 
-// feed is a listener that is given its connections.
+// feed is a listener whose connections are passed to it.
 type feed struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -271,7 +272,7 @@ func (p *pods) serve(w *world) {
 	}()
 }
 
-// watch learns the addresses of Pods.
+// watch watches the addresses of Pods.
 func (p *pods) watch(ctx context.Context) {
 	for version := "0"; ctx.Err() == nil; {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, p.w.k.Server+"/api/v1/namespaces/"+namespace+
@@ -312,7 +313,7 @@ func (p *pods) watch(ctx context.Context) {
 	}
 }
 
-// move notes the address of a Pod: kwok sometimes gives one a second, and takes the first back.
+// move stores the address of a Pod. Kwok sometimes assigns a second address and revokes the first.
 func (p *pods) move(name, ip string, gone bool) {
 	if old := p.addresses[name]; p.names[old] == name { // else it is another's by now
 		delete(p.names, old)
@@ -323,7 +324,7 @@ func (p *pods) move(name, ip string, gone bool) {
 	}
 }
 
-// hangUp closes the connections of a hub that is dead. Each Pod would keep a few, but all of them are files of one process here.
+// hangUp closes the connections of a dead hub, because the connections of all Pods are open files of this process.
 func (p *pods) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -333,7 +334,7 @@ func (p *pods) hangUp() {
 	clear(p.serving)
 }
 
-// known says that Pods have the keys of another.
+// known sets the keys of Pods to those of another Pod.
 func (p *pods) known(names []string, other string) {
 	own, _, err := p.identity(other)
 	if err != nil {
@@ -346,14 +347,14 @@ func (p *pods) known(names []string, other string) {
 	}
 }
 
-// count is how many Pods have an address.
+// count returns the number of Pods with an address.
 func (p *pods) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.addresses)
 }
 
-// accept gives a connection to the tunnel of the Pod that it was meant for.
+// accept passes a connection to the tunnel of its Pod.
 func (p *pods) accept(c net.Conn) {
 	ip := c.LocalAddr().(*net.TCPAddr).IP.String()
 	p.mu.Lock()
@@ -371,7 +372,7 @@ func (p *pods) accept(c net.Conn) {
 	f.give(c)
 }
 
-// identity returns the keys of a Pod, and the pin of the hub. A kubelet reads a Secret once, too.
+// identity returns the keys of a Pod, and the pin of the hub. Like a kubelet, it reads a Secret once.
 func (p *pods) identity(name string) (own map[string][]byte, pin string, err error) {
 	p.mu.Lock()
 	own, pin = p.keys[name], p.hub
@@ -395,7 +396,7 @@ func (p *pods) identity(name string) (own map[string][]byte, pin string, err err
 	return own, pin, err
 }
 
-// run is the first process of a Pod.
+// run simulates the first process of a Pod.
 func (p *pods) run(name string, f *feed) {
 	own, pin, err := p.identity(name)
 	if err != nil {

@@ -14,18 +14,16 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// dockerMay is what an engine allows in every container and leads nowhere: sudo needs setuid
-// programs; the runtime of Go reads the limit of its control group; devices are the usual ones
-// and those of a terminal; a few figures about the machine are no secrets; the kernel itself
-// refuses the ioctls, for lack of capabilities.
+// dockerMay lists what an engine allows in every container and what is harmless: sudo requires setuid programs, the Go
+// runtime reads the limit of its control group, the devices are the usual ones and those of a terminal, some numbers about
+// the machine are not secret, and the kernel rejects the ioctls without capabilities.
 var dockerMay = []string{
 	"live without no_new_privs", "no descriptor but the usual", "device nodes",
 	"see the host's boot", "see the host's memory", "see the host's load", "see the host's work",
 	"ioctl: add a tunnel", "ioctl: ask a driver", "ioctl: add a vlan",
 }
 
-// testEscape: nobody gets out of the sandbox b, neither its user, nor root, nor root of a
-// user namespace.
+// testEscape: neither the user, nor root, nor root of a user namespace can escape from sandbox b.
 func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 	helper := filepath.Join(t.TempDir(), "helper")
 	testenv.Build(t, map[string]string{helper: "../../" + attack.EscapeProgram})
@@ -36,7 +34,7 @@ func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 		may           []string
 	}{
 		{"user", "env -i /run/helper try", nil},
-		// Its own files have no passwords but "!", and the first process is of the same user.
+		// Its password files contain only "!", and the first process has the same user.
 		{"root by sudo", "sudo -n env -i /run/helper try", []string{"find a password in /etc/shadow",
 			"find a password in /etc/gshadow", "write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}},
 		{"root of a user namespace", "env -i /run/helper nested", []string{"raise capabilities"}},
@@ -47,7 +45,7 @@ func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 	}
 }
 
-// tryEscape runs the program that tries in a sandbox, and returns what it prints. args are more of its arguments.
+// tryEscape runs the escape program in a sandbox with additional arguments, and returns its output.
 func (h *hub) tryEscape(t *testing.T, name, command string, args ...string) string {
 	t.Helper()
 	for _, arg := range append(attack.Outside(t, t.TempDir()), args...) {
@@ -62,13 +60,14 @@ func (h *hub) tryEscape(t *testing.T, name, command string, args ...string) stri
 	return out.String() + errs.String()
 }
 
-// usualSockets uses what programs use, and what reaches the kernel's packet filters, also with
-// high bits that the kernel ignores. It prints what is not as it should be.
+// usualSockets uses common socket options, and options of the kernel's packet filters, also with high bits that
+// the kernel ignores. It prints unexpected results.
 const usualSockets = `
 import ctypes, os, socket
 tcp, udp = socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-for s, level, options in [(tcp, 1, [2, 7, 8, 9, 15]), (tcp, 6, [1, 2, 3, 4, 5, 6, 9, 12, 18, 23, 25, 30, 36]), (tcp, 0, [1, 2, 10, 15]), (udp, 17, [1, 103, 104]),
+for s, level, options in [(tcp, 1, [2, 7, 8, 9, 15]), (tcp, 6, [1, 2, 3, 4, 5, 6, 9, 12, 18, 23, 25, 30, 36]),
+                          (tcp, 0, [1, 2, 10, 15]), (udp, 17, [1, 103, 104]),
                           (udp, 0, [2, 8, 33, 34]), (six, 41, [16, 26, 49, 62, 66, 67, 70, 72])]:
     for option in options:
         try: s.setsockopt(level, option, s.getsockopt(level, option))
@@ -82,16 +81,17 @@ for call, length in (write, 84), (read, ctypes.byref(size)):
     for fd, level, option in [(udp, 0, 64), (udp, 0, 96), (six, 41, 64), (six, 41, 68), (tcp, 6, 31), (tcp, 6, 19), (udp, 17, 100)]:
         for high in [0, 1 << 32]:
             ctypes.set_errno(0)
-            libc.syscall(ctypes.c_long(call), ctypes.c_long(fd.fileno()), ctypes.c_long(level + high), ctypes.c_long(option + high), buffer, length)
+            numbers = [ctypes.c_long(n) for n in (call, fd.fileno(), level + high, option + high)]
+            libc.syscall(*numbers, buffer, length)
             if ctypes.get_errno() != 1: print("filter:", call, level, option, high, ctypes.get_errno())
 `
 
-// testSockets: the profile refuses what it should and nothing else.
+// testSockets: the seccomp profile rejects only the options of packet filters.
 func testSockets(_ *testing.T, h *hub) {
 	h.wantOutput("b", "python3 - <<'EOF'"+usualSockets+"EOF", "")
 }
 
-// testSignIn: nobody without a key reaches a sandbox through a hub with tenants.
+// testSignIn: a hub with tenants rejects requests to a sandbox without a key.
 func testSignIn(t *testing.T, h *hub, name string) {
 	dial := func() (net.Conn, error) { return net.Dial("unix", h.socket) }
 	attack.NewSignIn(t).AttackBelow(t, dial, "/sandbox/"+name)

@@ -1,9 +1,8 @@
-// Package cluster starts real engines for tests: a Docker engine, Podman or a Kubernetes cluster
-// with its own network, mounts, processes and control group, which ends with the test, also if that
-// is killed.
+// Package cluster starts real engines for tests: a Docker engine, Podman or a Kubernetes cluster, with a separate network,
+// mounts, processes and control group. An engine ends with the test, even if the test is killed.
 //
-// It owns folders below the user's cache folder, one for each engine that runs at the
-// same time, in which images of Docker and Podman are kept between runs. It never uses an engine of the host.
+// It owns folders below the user's cache folder, one for each concurrent engine, which cache the images of Docker and
+// Podman. It never uses an engine of the host.
 package cluster
 
 import (
@@ -29,13 +28,13 @@ import (
 //go:embed engine.sh
 var engineScript string
 
-// maxEngines is how many engines may run at the same time.
+// maxEngines is the maximum number of concurrent engines.
 const maxEngines = 16
 
-// inUse is the script's exit status if another engine uses the folder.
+// inUse is the exit status of the script if another engine uses the folder.
 const inUse = 3
 
-// Engine is a private engine that speaks Docker's API.
+// Engine is a private engine with the API of Docker.
 type Engine struct {
 	Socket string // of its API
 	Dir    string // its folder; images in it outlive the engine
@@ -43,20 +42,19 @@ type Engine struct {
 	*script
 }
 
-// StartDocker starts an engine that ends with the test. The test is skipped if none can run
-// here.
+// StartDocker starts an engine that ends with the test. It skips the test if no engine can run here.
 func StartDocker(t testing.TB) *Engine {
 	t.Helper()
 	return startEngine(t, "docker", "engine-", "dockerd", "containerd", "runc", "iptables")
 }
 
-// StartPodman is StartDocker with Podman, whose service serves the same API.
+// StartPodman is StartDocker with the service of Podman, which has the same API.
 func StartPodman(t testing.TB) *Engine {
 	t.Helper()
 	return startEngine(t, "podman", "podman-", "podman", "conmon", "crun")
 }
 
-// startEngine starts an engine of a kind in a free folder with the prefix.
+// startEngine starts an engine in an unused folder with a prefix.
 func startEngine(t testing.TB, kind, prefix string, programs ...string) *Engine {
 	t.Helper()
 	testenv.Engine(t)
@@ -83,7 +81,7 @@ func startEngine(t testing.TB, kind, prefix string, programs ...string) *Engine 
 	return nil
 }
 
-// start runs the script. It returns why the engine cannot start, and whether the folder was free.
+// start runs the script. It returns why the engine cannot start, and whether the folder was unused.
 func (e *Engine) start(t testing.TB, kind string) (why string, free bool) {
 	t.Helper()
 	if err := os.MkdirAll(e.Dir, 0o700); err != nil {
@@ -100,7 +98,7 @@ func (e *Engine) start(t testing.TB, kind string) (why string, free bool) {
 	return why, true
 }
 
-// clear removes what tests that were killed left in the cache. Tagged images stay.
+// clear removes objects of killed tests from the cache. It keeps tagged images.
 func (e *Engine) clear(t testing.TB) {
 	t.Helper()
 	for _, what := range []struct{ list, remove []string }{
@@ -109,7 +107,7 @@ func (e *Engine) clear(t testing.TB) {
 		{[]string{"images", "-q", "--filter", "dangling=true"}, []string{"rmi", "-f"}},
 		{[]string{"volume", "ls", "-q"}, []string{"volume", "rm", "-f"}},
 	} {
-		// An image that others are based on can be removed only after them.
+		// A parent image can be removed only after its children.
 		for before := 0; ; {
 			found := strings.Fields(e.Run(t, nil, what.list...))
 			if len(found) == 0 {
@@ -129,25 +127,25 @@ func (e *Engine) clear(t testing.TB) {
 	}
 }
 
-// Restart ends the engine, and with it all containers of Docker, and starts it again.
-func (e *Engine) Restart(t testing.TB) { t.Helper(); e.tell(t, "restart") }
+// Restart restarts the engine, which ends all containers of Docker.
+func (e *Engine) Restart(t testing.TB) { t.Helper(); e.send(t, "restart") }
 
-// Kill is Restart by kill -9.
-func (e *Engine) Kill(t testing.TB) { t.Helper(); e.tell(t, "kill") }
+// Kill is Restart with kill -9.
+func (e *Engine) Kill(t testing.TB) { t.Helper(); e.send(t, "kill") }
 
-// Dial connects to an address as the engine's own machine sees it, where ports are published.
+// Dial connects to an address on the machine of the engine, where ports are published.
 func (e *Engine) Dial(address string) (c net.Conn, err error) {
 	inside := e.inside(func() { c, err = net.Dial("tcp", address) })
 	return c, errors.Join(inside, err)
 }
 
-// Listen listens on the engine's own machine, where the engine and nobody else can connect.
+// Listen listens on the machine of the engine, where only the engine can connect.
 func (e *Engine) Listen(address string) (l net.Listener, err error) {
 	inside := e.inside(func() { l, err = net.Listen("tcp", address) })
 	return l, errors.Join(inside, err)
 }
 
-// inside runs do in the engine's network.
+// inside runs do in the network namespace of the engine.
 func (e *Engine) inside(do func()) error {
 	pid, err := os.ReadFile(filepath.Join(e.Dir, "init.pid"))
 	if err != nil {
@@ -176,7 +174,7 @@ func (e *Engine) inside(do func()) error {
 	return nil
 }
 
-// Run runs Docker's command line against the engine and returns its output.
+// Run runs the docker command with the engine and returns its output.
 func (e *Engine) Run(t testing.TB, stdin io.Reader, args ...string) string {
 	t.Helper()
 	out, err := e.command(t, stdin, args...).CombinedOutput()

@@ -1,11 +1,11 @@
 #!/bin/bash
-# engine.sh DIR docker|podman — a private engine, for tests. It serves DIR/docker.sock until its input ends, also when whoever
-# started it was killed, and then leaves nothing but DIR/data, the cache of images for the next run.
+# engine.sh DIR docker|podman — a private engine for tests. It serves DIR/docker.sock until its input ends, even if its
+# parent was killed. Afterwards only DIR/data remains, the cache of images for the next run.
 #
-# The engine has its own network, mounts and processes, so that the host's firewall, bridges and mounts stay as they are;
-# of the host's control groups it uses only one that it creates. Containers have no route out. It prints "ready", or why
-# it cannot start, with exit status 2. On input, a line "restart" or "kill" ends the engine, gracefully or not, and starts
-# it again; the answer is "ready" once more. Containers of Podman outlive that. Exit status 3: another engine uses DIR.
+# The engine has a separate network, mounts and processes, so that the host's firewall, bridges and mounts do not change. It
+# uses one control group that it creates. Containers have no external network. It prints "ready", or why it cannot start,
+# with exit status 2. The input lines "restart" and "kill" restart the engine, gracefully or not; the response is "ready".
+# Containers of Podman survive that. Exit status 3: another engine uses DIR.
 set -euo pipefail
 DIR=$(mkdir -p "${1:?usage: engine.sh DIR docker|podman}" && cd "$1" && pwd)
 KIND=${2:?docker or podman}
@@ -13,13 +13,13 @@ NAME=cove-engine-$(printf %s "$DIR" | sha256sum | cut -c1-8)
 exec 9>"$DIR/lock"
 flock -n 9 || exit 3
 
-# Engines write to these, wherever they are told to keep their files.
+# Engines write to these folders independently of their settings.
 OWN_DIRS="/run/containerd /run/docker /run/runc /var/lib/containerd /var/lib/docker /opt/containerd /etc/docker"
 [ "$KIND" = docker ] || OWN_DIRS="/run/containers /run/libpod /run/crun /var/lib/containers /etc/containers /etc/cni /dev/shm"
 
 fail() { echo "$*"; exit 2; }
 
-# groups lists our control groups: one in each hierarchy.
+# groups lists the control groups of the engine: one in each hierarchy.
 groups() {
   local dir
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -31,16 +31,16 @@ groups() {
   done
 }
 
-# end removes everything, also what an earlier run left that was killed.
+# end removes everything, including leftovers of a killed run.
 end() {
   local init group try
   init=$(cat "$DIR/init.pid" 2>/dev/null || true)
-  # Everything inside dies with the first process there. A PID alone may be another's by now.
+  # All processes inside end with the first one. Its PID may have been reused.
   if [ -n "$init" ] && grep -qsF "$DIR/docker.sock" "/proc/$init/cmdline"; then
     kill -9 "$init" 2>/dev/null || true
     for try in $(seq 200); do [ -e "/proc/$init/ns/pid" ] || break; sleep 0.05; done
   fi
-  for group in "/sys/fs/cgroup/$NAME" /sys/fs/cgroup/*/"$NAME"; do # also where engines make one by themselves
+  for group in "/sys/fs/cgroup/$NAME" /sys/fs/cgroup/*/"$NAME"; do # including those that engines create
     for try in $(seq 100); do
       [ -d "$group" ] || break
       find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
@@ -50,7 +50,7 @@ end() {
   rm -rf "$DIR"/exec "$DIR"/docker.sock "$DIR"/*.pid
 }
 
-wait_ready() { # for the answer of another engine than that of the PID given
+wait_ready() { # for a response of an engine with another PID than the argument
   local try
   for try in $(seq 1200); do
     kill -0 "$INIT" 2>/dev/null || break
@@ -71,7 +71,7 @@ for group in $OURS; do
   done
 done
 
-# The first process inside reaps, and starts the engine again whenever it ends.
+# The first process inside reaps, and restarts the engine when it ends.
 first='
   set -e
   mount --make-rshared /
@@ -84,8 +84,8 @@ first='
       --storage-driver overlay2 --exec-opt native.cgroupdriver=cgroupfs --bip 172.31.255.1/24 --log-level warn --shutdown-timeout 5
   }
 '
-# Podman has no setting for the group of all containers: what it sees as the root of all groups is ours. Groups of v2 with
-# processes in them cannot limit those below.
+# Podman has no setting for the parent group of containers, so this group is the root of its namespace. Groups of v2 that
+# contain processes cannot limit their children.
 podman='
   for group in $4; do mount --bind "$group" "${group%/*}"; done
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -95,7 +95,7 @@ podman='
   echo "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}" >/etc/containers/policy.json
   printf "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n" >/etc/containers/registries.conf
   mkdir -p "$1/exec"
-  cd "$1/exec" # where conmon leaves files
+  cd "$1/exec" # conmon leaves files there
   serve() {
     sh -c "echo \$\$ >\"\$0/engine.pid\"; exec \"\$@\"" "$1" podman --root "$1/data" --runroot "$1/exec" --tmpdir "$1/exec/tmp" --storage-driver overlay \
       --cgroup-manager cgroupfs --events-backend file --log-level warn system service --time 0 "unix://$1/docker.sock"

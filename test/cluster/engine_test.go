@@ -11,12 +11,12 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// TestEngineEndsWithItsOwner: an engine whose test is killed leaves nothing.
+// TestEngineEndsWithItsOwner: an engine whose test is killed leaves nothing behind.
 func TestEngineEndsWithItsOwner(t *testing.T) {
 	checkEngineEnds(t, cluster.StartDocker)
 }
 
-// TestPodmanEndsWithItsOwner: nor does Podman.
+// TestPodmanEndsWithItsOwner: Podman leaves nothing behind either.
 func TestPodmanEndsWithItsOwner(t *testing.T) {
 	checkEngineEnds(t, cluster.StartPodman)
 }
@@ -27,7 +27,7 @@ func checkEngineEnds(t *testing.T, start func(testing.TB) *cluster.Engine) {
 	}, leftOf)
 }
 
-// TestPodman: a hub on Podman works as on Docker, and nobody gets out of its sandboxes.
+// TestPodman: a hub on Podman works like on Docker, and programs cannot escape from its sandboxes.
 func TestPodman(t *testing.T) {
 	t.Parallel()
 	e := cluster.StartPodman(t)
@@ -40,7 +40,7 @@ func TestPodman(t *testing.T) {
 	testHub(t, e)
 }
 
-// leftOf lists what an engine has left, apart from its cache.
+// leftOf lists what an engine has left behind, except its cache.
 func leftOf(dir string) (left []string) {
 	left = testenv.ProcessesOf(filepath.Join(dir, "docker.sock"))
 	for _, name := range []string{"exec", "docker.sock", "init.pid"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// hub is the real program on a private engine or cluster.
+// hub is the real program with a private engine or cluster.
 type hub struct {
 	*client.Client
 	t      *testing.T
@@ -29,7 +29,7 @@ func startHub(t *testing.T, e *cluster.Engine, state string, more ...string) *hu
 	return launchHub(t, state, append([]string{"--provider", "docker", "--docker-host", "unix://" + e.Socket, "--pool", "1"}, more...)...)
 }
 
-// launchHub starts a hub of any provider and waits until it answers.
+// launchHub starts a hub with any provider and waits until it answers.
 func launchHub(t *testing.T, state string, more ...string) *hub {
 	t.Helper()
 	socket := filepath.Join(state, "listen.sock")
@@ -74,7 +74,7 @@ func (h *hub) wantOutput(name, command, want string) {
 	}
 }
 
-// testHub: the hub's own API works on an engine as on this machine, also after kill -9.
+// testHub: the API of the hub works on an engine, also after kill -9.
 func testHub(t *testing.T, e *cluster.Engine) {
 	state, err := os.MkdirTemp("", "cove-hub-") // short: it holds sockets
 	if err != nil {
@@ -97,7 +97,7 @@ func testHub(t *testing.T, e *cluster.Engine) {
 			t.Fatal(err)
 		}
 	}
-	// One is taken from the pool and bound late, if it is ready by now; the other is not.
+	// One comes from the warm pool, if it is ready; the other does not.
 	must(h.Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"},
 		Network: &client.Network{Mode: "none"}}))
 	must(h.Create(t.Context(), client.CreateOptions{Name: "b", MemoryLimit: "256Mi"}))
@@ -129,8 +129,8 @@ func testHub(t *testing.T, e *cluster.Engine) {
 	}
 }
 
-// testKilledHub: after kill -9 in the middle of 50 creates, the next hub has every sandbox that
-// the first has promised, all of what it lists works, and the engine has nothing else.
+// testKilledHub: after kill -9 during 50 creates, the next hub has every sandbox whose creation was confirmed, all listed
+// sandboxes work, and the engine has no other containers.
 func testKilledHub(t *testing.T, e *cluster.Engine) {
 	state, err := os.MkdirTemp("", "cove-hub-")
 	if err != nil {
@@ -158,7 +158,7 @@ func testKilledHub(t *testing.T, e *cluster.Engine) {
 	h = startHub(t, e, state, "--pool", "0")
 	list, err := h.List(t.Context(), client.ListOptions{})
 	if err != nil || len(list) == 0 {
-		t.Fatalf("got %v, %v, want those that were promised", list, err)
+		t.Fatalf("got %v, %v, want all confirmed sandboxes", list, err)
 	}
 	have := map[string]bool{}
 	for _, sb := range list {
@@ -172,11 +172,11 @@ func testKilledHub(t *testing.T, e *cluster.Engine) {
 		}
 	}
 	t.Logf("%d of %d were promised, %d are there", n, all, len(list))
-	// The engine may still create containers for other hubs that were killed.
+	// The engine may still create containers of killed hubs.
 	label := "label=io.cove.hub=" +
 		strings.TrimSpace(e.Run(t, nil, "inspect", "-f", `{{index .Config.Labels "io.cove.hub"}}`, "cove-"+list[0].ID))
 	count := func() int { return len(strings.Fields(e.Run(t, nil, "ps", "-aq", "--filter", label))) }
-	// What the engine creates late for the first hub is removed by the second.
+	// The second hub removes containers that the engine creates late for the first.
 	testenv.Poll(t, "the engine has no other containers", func() bool { return count() == len(list) })
 	for name := range have {
 		wg.Go(func() {

@@ -27,10 +27,10 @@ const (
 	HubImage  = "cove-hub:latest"
 )
 
-// Where recipes of components are.
+// Folders of the recipes of components.
 const recipes = "internal/guest/workbench/recipe/"
 
-// collectRecipes returns a folder with what the bases of images are installed from.
+// collectRecipes returns a folder with the recipes for the base images.
 func collectRecipes(t testing.TB, root string) string {
 	t.Helper()
 	install := t.TempDir()
@@ -44,15 +44,15 @@ func collectRecipes(t testing.TB, root string) string {
 	return install
 }
 
-// ImportSlim gives the engine the base of SlimImage in its place: all of it but the programs, which a hub brings along.
+// ImportSlim imports the base of SlimImage under its name, without the programs, which a hub adds.
 func (e *Engine) ImportSlim(t testing.TB, root string) {
 	t.Helper()
 	b := e.importBase(t, collectRecipes(t, root), "slim", base{}, "")
 	e.Run(t, nil, "tag", b.ref, SlimImage)
 }
 
-// BuildImages builds the images as their file says, on bases that have the packages already.
-// root is the module's, programs the folder of the built programs.
+// BuildImages builds the images from the Dockerfile, on base images with the packages. Root is the folder of the module,
+// programs the folder of the built programs.
 func (e *Engine) BuildImages(t testing.TB, root, programs string) {
 	t.Helper()
 	install := collectRecipes(t, root)
@@ -90,11 +90,11 @@ func copyFile(t testing.TB, from, to string) {
 	}
 }
 
-// base is Debian with what an image installs, as an archive and as an image of the engine.
+// base is a base image: Debian with the packages of an image, as an archive and as an image of the engine.
 type base struct{ tar, ref string }
 
-// importBase imports such a base, which is made once and kept. from is the one below, components
-// a folder with what the recipes install.
+// importBase imports a base image, which is built once and cached. From is its parent; components is a folder with the
+// downloads of the recipes.
 func (e *Engine) importBase(t testing.TB, install, target string, from base, components string) base {
 	t.Helper()
 	sum := sha256.New()
@@ -139,7 +139,7 @@ func (e *Engine) importBase(t testing.TB, install, target string, from base, com
 	return b
 }
 
-// lockFile waits until nobody else has locked a file, and locks it.
+// lockFile locks a file, and waits until it is unlocked.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -157,7 +157,7 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// Import gives the node the images of an archive, as docker save writes them.
+// Import imports the images of an archive in the format of docker save into the node.
 func (k *Kubernetes) Import(t testing.TB, archive string) {
 	t.Helper()
 	f, err := os.Open(archive)
@@ -170,7 +170,7 @@ func (k *Kubernetes) Import(t testing.TB, archive string) {
 	}
 }
 
-// Await calls ok until it returns true, as long as a busy machine may take to run Pods.
+// Await calls ok until it returns true. Its timeout allows for Pods on a busy machine.
 func (k *Kubernetes) Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	k.wait(t, what, ok)

@@ -37,7 +37,7 @@ func runBox(t *testing.T, e *cluster.Engine, image string, port int, args ...str
 	return b
 }
 
-// startBox starts a container as the engine does by default.
+// startBox starts a container with the defaults of the engine.
 func startBox(t *testing.T, e *cluster.Engine, image string, port int, args ...string) *box {
 	t.Helper()
 	b := reachBox(t, e, fmt.Sprintf("image-%d", port), port)
@@ -47,7 +47,7 @@ func startBox(t *testing.T, e *cluster.Engine, image string, port int, args ...s
 	return b
 }
 
-// reachBox is a container that someone else starts.
+// reachBox returns a container that another tool starts.
 func reachBox(t *testing.T, e *cluster.Engine, name string, port int) *box {
 	dial := func() (net.Conn, error) { return e.Dial(fmt.Sprintf("127.0.0.1:%d", port)) }
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}
@@ -66,7 +66,7 @@ func (b *box) waitFor(path string) {
 	})
 }
 
-// forward makes the container reachable for other programs and returns its address.
+// forward makes the container reachable by other programs and returns its address.
 func (b *box) forward() string {
 	b.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func (b *box) forward() string {
 	return "http://" + l.Addr().String()
 }
 
-// call posts to the sandbox and returns the data of its reply.
+// call posts to the sandbox and returns the data of its response.
 func (b *box) call(path string, in any) map[string]any {
 	b.t.Helper()
 	body, err := json.Marshal(in)
@@ -154,7 +154,7 @@ func (b *box) wantOutput(commands map[string]string) {
 	}
 }
 
-// get returns the reply to a reading request.
+// get returns the response to a GET request.
 func (b *box) get(path string, header http.Header) (status int, body []byte) {
 	b.t.Helper()
 	req, err := http.NewRequest(http.MethodGet, "http://localhost:8080"+path, nil)
@@ -176,7 +176,7 @@ func (b *box) get(path string, header http.Header) (status int, body []byte) {
 	return resp.StatusCode, body
 }
 
-// browser starts Chromium and reports whether it has its own sandbox, or why not.
+// browser starts Chromium and reports whether its sandbox is enabled, or why not.
 func (b *box) browser() (own bool, reason string) {
 	b.t.Helper()
 	var info struct {
@@ -191,7 +191,7 @@ func (b *box) browser() (own bool, reason string) {
 	return info.Data.Sandbox, info.Data.Reason
 }
 
-// run runs a program of the users'.
+// run runs a program of a user.
 func run(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -203,7 +203,7 @@ func run(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// TestImage builds the images and drives that of the sandbox as its users do.
+// TestImage builds the images and tests the image of the sandbox with the programs of users.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	e := cluster.StartDocker(t)
@@ -266,9 +266,8 @@ func testCredentials(t *testing.T, e *cluster.Engine) {
 	in.CheckLog(t, e.Run(t, nil, "logs", b.name))
 }
 
-// testUsers: Playwright, the pages, the public client and MCP clients, with the resources of
-// the public Kubernetes example and the shared memory that an engine gives by default. At
-// the end SIGTERM finds everything in use.
+// testUsers: Playwright, the pages, the public client and MCP clients work with the resources of the public Kubernetes
+// example and the default shared memory of an engine. Finally, SIGTERM ends the container while everything is in use.
 func testUsers(t *testing.T, e *cluster.Engine) {
 	testenv.Need(t, "node", "chromium")
 	python := testenv.NeedFile(t, "../sdk/.venv/bin/python")
@@ -293,11 +292,11 @@ func testUsers(t *testing.T, e *cluster.Engine) {
 	e.Run(t, nil, "stop", "-t", "60", b.name) // seconds until SIGKILL, which would be exit status 137
 	t.Logf("it ended %s after SIGTERM, with the hook and a browser", time.Since(began).Round(time.Millisecond))
 	if got := e.Run(t, nil, "inspect", "-f", "{{.State.ExitCode}}", b.name); got != "0\n" {
-		t.Errorf("exit status: got %q, want 0: it did not end by itself", got)
+		t.Errorf("exit status: got %q, want 0", got)
 	}
 	if got := e.Run(t, nil, "run", "--rm", "--network", "none", "-v", "image-hooks:/kept", cluster.SlimImage, "cat",
 		"/kept/bye"); got != "bye\n" {
-		t.Errorf("what the hook wrote: got %q, want bye", got)
+		t.Errorf("output of the hook: got %q, want bye", got)
 	}
 }
 
@@ -319,8 +318,8 @@ func testReadOnly(t *testing.T, e *cluster.Engine) {
 	}
 }
 
-// testNoProfile: where the engine's own profile forbids user namespaces, the browser works
-// without its sandbox, and the image says so.
+// testNoProfile: if the seccomp profile of the engine forbids user namespaces, the browser works without its sandbox, and
+// the image logs it.
 func testNoProfile(t *testing.T, e *cluster.Engine) {
 	b := startBox(t, e, cluster.FullImage, 8086)
 	b.waitFor("/readyz")
@@ -328,11 +327,11 @@ func testNoProfile(t *testing.T, e *cluster.Engine) {
 		t.Errorf("Chromium's own sandbox: got %v, %q, want it off, with a reason", own, reason)
 	}
 	if log := e.Run(t, nil, "logs", b.name); !strings.Contains(log, "--security-opt seccomp=") {
-		t.Errorf("log: got %q, want what to do", log)
+		t.Errorf("log: got %q, want advice", log)
 	}
 }
 
-// testCompose: our own file works, and one with everything that the public image's has.
+// testCompose: the Compose file of the repository and one with all settings of the public image work.
 func testCompose(t *testing.T, e *cluster.Engine) {
 	testenv.Need(t, "docker-compose")
 	for _, c := range []struct {

@@ -29,18 +29,18 @@ import (
 //go:embed kube.sh
 var kubeScript string
 
-// GVisor is the RuntimeClass of Pods with a kernel of their own.
+// GVisor is the RuntimeClass of Pods with the kernel of gVisor.
 const GVisor = "gvisor"
 
-// maxClusters is how many clusters may run at the same time.
+// maxClusters is the maximum number of concurrent clusters.
 const maxClusters = 16
 
-// Kubernetes is a private cluster with one node, or none.
+// Kubernetes is a private cluster with at most one node.
 type Kubernetes struct {
 	Server     string // the URL of its API server
 	Kubeconfig string // of its administrator
 	Dir        string // its folder; only the logs in it outlive the cluster
-	// Authority, Cert and Key are those of the administrator, in PEM.
+	// Authority, Cert and Key are the credentials of the administrator, in PEM.
 	Authority, Cert, Key []byte
 
 	runtimes string // the folder of containerd, runc and their shims
@@ -50,8 +50,7 @@ type Kubernetes struct {
 	*script
 }
 
-// StartKubernetes starts a cluster that ends with the test. The test is skipped if none can
-// run here.
+// StartKubernetes starts a cluster that ends with the test. It skips the test if no cluster can run here.
 func StartKubernetes(t testing.TB) *Kubernetes {
 	t.Helper()
 	testenv.Engine(t)
@@ -65,11 +64,11 @@ func StartKubernetes(t testing.TB) *Kubernetes {
 	return startCluster(t, "")
 }
 
-// FakePods are the addresses for Pods of a cluster without a node.
+// FakePods is the range of addresses of simulated Pods in a cluster without a node.
 const FakePods = "198.19.0.0/16"
 
-// StartControlPlane starts a cluster without a node, for nodes that someone else pretends to be. Only one runs at a time. Whoever
-// connects to an address of FakePods reaches the listener of ListenAsPods.
+// StartControlPlane starts a cluster without a node, for simulated nodes. Only one can run at a time. Connections to
+// addresses of FakePods reach the listener of ListenAsPods.
 func StartControlPlane(t testing.TB) *Kubernetes {
 	t.Helper()
 	testenv.Engine(t)
@@ -107,7 +106,7 @@ func (k *Kubernetes) ListenAsPods(port int) (net.Listener, error) {
 	return r.Listener, r.error
 }
 
-// startCluster starts a whole cluster, or the part that the script knows by a name.
+// startCluster starts a cluster, or the part of it that the script supports under a name.
 func startCluster(t testing.TB, only string) *Kubernetes {
 	t.Helper()
 	tools := findTools(t, only)
@@ -130,7 +129,7 @@ func startCluster(t testing.TB, only string) *Kubernetes {
 	return nil
 }
 
-// findTools returns the folder with what make deps has built.
+// findTools returns the folder with the programs that make deps has built.
 func findTools(t testing.TB, only string) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -156,10 +155,10 @@ func findTools(t testing.TB, only string) string {
 	}
 }
 
-// start runs the script. It returns why the cluster cannot start, and whether the folder was free.
+// start runs the script. It returns why the cluster cannot start, and whether the folder was unused.
 func (k *Kubernetes) start(t testing.TB, program string, slot int, only string) (why string, free bool) {
 	t.Helper()
-	// A range for tests of networks, which no network uses.
+	// A reserved range for tests of networks.
 	link := fmt.Sprintf("covek%d", slot)
 	address := func(third int, rest string) string { return fmt.Sprintf("198.18.%d.%s", 4*slot+third, rest) }
 	host, box, services, pods := address(0, "1"), address(0, "2"), address(1, "0/24"), address(2, "0/23")
@@ -185,7 +184,7 @@ func (k *Kubernetes) start(t testing.TB, program string, slot int, only string) 
 	return why, true
 }
 
-// lockDir creates the folder and takes its lock, unless a cluster has it.
+// lockDir creates and locks the folder. It fails if a cluster uses the folder.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -226,7 +225,7 @@ func (k *Kubernetes) prepare(t testing.TB, node bool) {
 	}
 }
 
-// ready reports whether the node can take Pods.
+// ready reports whether the node accepts Pods.
 func (k *Kubernetes) ready() bool {
 	var node struct {
 		Spec struct {
@@ -250,19 +249,18 @@ func (k *Kubernetes) ready() bool {
 func (k *Kubernetes) wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	if !testenv.Eventually(ok) {
-		t.Fatalf("%s did not come up in time; its log is in %s", what, filepath.Join(k.Dir, "log"))
+		t.Fatalf("%s did not start in time; its log is in %s", what, filepath.Join(k.Dir, "log"))
 	}
 }
 
-// Kill ends a part of the cluster (etcd, apiserver, controllers, scheduler, containerd, kubelet,
-// proxy) as by kill -9, and returns when it has been started again; it may not be ready.
+// Kill kills a part of the cluster (etcd, apiserver, controllers, scheduler, containerd, kubelet, proxy), and returns when
+// it was restarted. The part may not be ready.
 func (k *Kubernetes) Kill(t testing.TB, part string) {
 	t.Helper()
-	k.tell(t, "kill "+part)
+	k.send(t, "kill "+part)
 }
 
-// Do sends a request to the API server as its administrator. In and out are objects as JSON; a patch is a merge
-// patch.
+// Do sends a request to the API server as administrator. In and out are encoded as JSON; a patch is a merge patch.
 func (k *Kubernetes) Do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {

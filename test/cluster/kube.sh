@@ -1,24 +1,26 @@
 #!/bin/bash
-# kube.sh DIR PROGRAM LINK HOST BOX PODS SERVICES [control-plane] — a private Kubernetes node, for tests: etcd, API server, controllers,
-# scheduler, containerd, kubelet and the proxy of Services. It runs until its input ends, also when whoever started it
-# was killed, and then leaves nothing but DIR/log. Descriptor 3 is a lock of DIR; DIR/keys has the certificates and kubeconfig files of all parts; PROGRAM has
-# the parts of Kubernetes; containerd, runc, runsc and their shims are found on PATH. DIR/registry/NAME/hosts.toml says where the registry NAME is.
+# kube.sh DIR PROGRAM LINK HOST BOX PODS SERVICES [control-plane] — a private Kubernetes node for tests: etcd, API server,
+# controllers, scheduler, containerd, kubelet and the proxy of Services. It runs until its input ends, even if its parent was
+# killed. Afterwards only DIR/log remains. Descriptor 3 is a lock of DIR; DIR/keys contains the certificates and kubeconfig
+# files of all parts; PROGRAM contains the parts of Kubernetes; containerd, runc, runsc and their shims are on PATH.
+# DIR/registry/NAME/hosts.toml is the address of the registry NAME.
 #
-# The cluster has its own network, mounts and processes. Of the host it uses one network link LINK (address HOST here, BOX there),
-# with a route to PODS and one to SERVICES, and one control group. Pods have no route out. It prints "ready" when all parts are
-# started, or why they are not, with exit status 2. On input, a line "kill PART" kills a part, which is then started
-# again, and "csi PROGRAMS" starts a driver of volumes with snapshots, with its controllers, whose programs are in that folder; the answer is "ready" once more. With control-plane there is no node: the addresses of PODS all lead into the cluster's own network,
-# where someone may listen for Pods that others only pretend to run.
+# The cluster has a separate network, mounts and processes. On the host it uses one network link LINK (address HOST here, BOX
+# inside), with routes to PODS and SERVICES, and one control group. Pods have no external network. It prints "ready" when all
+# parts have started, or why they have not, with exit status 2. The input line "kill PART" kills a part, which is restarted;
+# "csi PROGRAMS" starts a driver of volumes with snapshots and its controllers from that folder. The response is "ready".
+# With control-plane there is no node: all addresses of PODS are in the network of the cluster, where tests can listen for
+# simulated Pods.
 set -euo pipefail
 DIR=$1 PROGRAM=$2 LINK=$3 HOST=$4 BOX=$5 PODS=$6 SERVICES=$7 ONLY=${8:-}
 NAME=$LINK
 
-# What these programs write to, wherever they are told to keep their files.
+# These programs write to these folders independently of their settings.
 OWN_DIRS="/run/containerd /run/runc /run/runsc /run/netns /var/lib/cni /var/lib/kubelet /var/log/containers /var/log/pods /opt/containerd /usr/libexec/kubernetes"
 
 fail() { echo "$*"; exit 2; }
 
-groups() { # our control groups: one in each v1 hierarchy, or one in the v2 hierarchy
+groups() { # the control groups of the cluster: one in each v1 hierarchy, or one in the v2 hierarchy
   local dir
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     echo "/sys/fs/cgroup/$NAME"
@@ -29,17 +31,17 @@ groups() { # our control groups: one in each v1 hierarchy, or one in the v2 hier
   done
 }
 
-# clear removes everything but the keys, also what an earlier run left that was killed.
+# clear removes everything except the keys, including leftovers of a killed run.
 clear() {
   local init group try
   init=$(cat "$DIR/init.pid" 2>/dev/null || true)
-  # Everything inside dies with the first process there. A PID alone may be another's by now.
+  # All processes inside end with the first one. Its PID may have been reused.
   if [ -n "$init" ] && grep -qsF "$DIR/containerd.sock" "/proc/$init/cmdline"; then
     kill -9 "$init" 2>/dev/null || true
     for try in $(seq 400); do [ -e "/proc/$init/ns/pid" ] || break; sleep 0.05; done
   fi
   ip link del "$LINK" 2>/dev/null || true
-  for group in "/sys/fs/cgroup/$NAME" /sys/fs/cgroup/*/"$NAME"; do # also where parts make one by themselves
+  for group in "/sys/fs/cgroup/$NAME" /sys/fs/cgroup/*/"$NAME"; do # including those that parts create
     for try in $(seq 100); do
       [ -d "$group" ] || break
       find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
@@ -64,14 +66,14 @@ done
 cat >"$DIR/containerd.toml" <<CONTAINERD
 version = 2
 root = "$DIR/containerd"
-state = "/run/containerd/state" # where root of a user namespace may go, unlike the home of the host's root
+state = "/run/containerd/state" # root of a user namespace can access it, unlike the home of the host's root
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
 [grpc]
   address = "$DIR/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "registry.test/pause:1"
   netns_mounts_under_state_dir = true
-  restrict_oom_score_adj = true # lowering it takes a capability that root in a container may lack
+  restrict_oom_score_adj = true # lowering it requires a capability that root in a container may lack
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$DIR/cni"
@@ -122,7 +124,7 @@ kubeAPIBurst: 400
 nodeStatusUpdateFrequency: 5s
 KUBELET
 
-# part NAME COMMAND… starts a part inside, and again whenever it ends.
+# part NAME COMMAND… starts a part inside, and restarts it when it ends.
 PART='part() {
     local name=$1
     shift
@@ -146,7 +148,7 @@ setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid 
   until ip link show dev eth0 >/dev/null 2>&1; do sleep 0.01; done
   ip addr add "$BOX/30" dev eth0
   ip link set eth0 up
-  ip route add default via "$HOST" # which forwards nothing; but programs look for one
+  ip route add default via "$HOST" # it forwards nothing, but programs require a default route
   echo 1 >/proc/sys/net/ipv4/ip_forward
 
   '"$PART"'
@@ -155,7 +157,7 @@ setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid 
   more=
   if [ -n "$ONLY" ]; then
     ip route add local "$PODS" dev lo
-    more=--node-monitor-grace-period=10m # nodes that are not there report seldom
+    more=--node-monitor-grace-period=10m # simulated nodes report rarely
   fi
   [ -n "$ONLY" ] || part containerd containerd -c "$DIR/containerd.toml" --log-level warn
   part etcd "$PROGRAM" etcd --data-dir "$DIR/etcd/data" --unsafe-no-fsync --log-level warn \
@@ -195,7 +197,7 @@ for try in $(seq 3000); do
 done
 echo ready
 
-# csi PROGRAMS starts the driver and its controllers, which end with the first process inside.
+# csi PROGRAMS starts the driver and its controllers. They end with the first process inside.
 csi() {
   nsenter -t "$INIT" -m -n -p bash -c '
     set -e
@@ -204,12 +206,12 @@ csi() {
     config="--kubeconfig $DIR/keys/admin.kubeconfig --kube-api-qps=100 --kube-api-burst=200"
     part csi-driver "$PROGRAMS/csi" "$DIR/csi" "$DIR/kubelet/plugins_registry"
     part csi-provisioner "$PROGRAMS/csi-provisioner" --csi-address "$DIR/csi/csi.sock" $config --retry-interval-max 5s
-    # What was deleted while its driver failed is found with the next look at everything only.
+    # Only a resync finds objects that were deleted while the driver failed.
     part csi-snapshotter "$PROGRAMS/csi-snapshotter" --csi-address "$DIR/csi/csi.sock" $config --retry-interval-max 5s --resync-period 5s
     part snapshot-controller "$PROGRAMS/snapshot-controller" $config --retry-interval-max 5s --resync-period 5s
     wait
   ' "$DIR/containerd.sock" "$DIR" "$1" >"$DIR/log/csi" 2>&1 </dev/null 3>&- &
-  disown # its end is not worth a line
+  disown # do not report its end
 }
 
 while read -r what part; do
@@ -219,7 +221,7 @@ while read -r what part; do
   fi
   [ "$what" = kill ] || continue
   old=$(cat "$DIR/part/$part")
-  nsenter -t "$INIT" -p -m kill -KILL "$old" || true # it may have ended by itself
+  nsenter -t "$INIT" -p -m kill -KILL "$old" || true # it may have ended
   until [ "$(cat "$DIR/part/$part")" != "$old" ]; do sleep 0.02; done
   echo ready
 done

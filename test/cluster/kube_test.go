@@ -12,13 +12,13 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// TestKubernetesEndsWithItsOwner: a cluster whose test is killed leaves nothing but its logs.
+// TestKubernetesEndsWithItsOwner: a cluster whose test is killed leaves only its logs behind.
 func TestKubernetesEndsWithItsOwner(t *testing.T) {
 	checkEndsWithOwner(t, func() string { return cluster.StartKubernetes(t).Dir },
 		func(dir string) bool { return len(leftOfKubernetes(dir)) >= 5 }, leftOfKubernetes)
 }
 
-// leftOfKubernetes lists what a cluster has left, apart from its logs.
+// leftOfKubernetes lists what a cluster has left behind, except its logs.
 func leftOfKubernetes(dir string) (left []string) {
 	left = testenv.ProcessesOf(dir)
 	files, _ := os.ReadDir(dir)

@@ -6,18 +6,19 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// storeFlags are those of a hub with a snapshot store.
+// storeFlags returns the flags of a hub with a snapshot store.
 func storeFlags(s *cluster.Store) []string {
 	return []string{"--kubernetes-snapshot-endpoint", s.Endpoint, "--kubernetes-snapshot-bucket", s.Bucket,
 		"--kubernetes-snapshot-access-key", s.AccessKey, "--kubernetes-snapshot-secret-key", s.SecretKey}
 }
 
-// testPodCopies: a sandbox that was created from a snapshot has the disk of the first, whatever keeps that: what was added, changed and
-// deleted, in the home, elsewhere and, with root, in what belongs to the image; and a program that ran meanwhile goes on.
+// testPodCopies: a sandbox created from a snapshot has all additions, changes and deletions of the original, in the
+// home, elsewhere and, with root, in folders of the image. Programs of the original continue to run.
 func (h *kubeHub) testPodCopies(t *testing.T, kind podKind) {
 	name, copied := kind.create.Name, kind.create
 	copied.Name, copied.Snapshot = name+"-copy", "good"
-	h.wantOutput(name, `mkdir -p deep/er; echo in >deep/er/file; ln deep/er/file deep/twin; ln -s /etc/passwd away; chmod 000 deep/er/file; echo t >/var/tmp/scratch; touch -d 2001-02-03 aged
+	h.wantOutput(name, `mkdir -p deep/er; echo in >deep/er/file; ln deep/er/file deep/twin; ln -s /etc/passwd away
+chmod 000 deep/er/file; echo t >/var/tmp/scratch; touch -d 2001-02-03 aged
 (setsid sh -c 'while :; do date +%s%N >beat; sleep 0.01; done' >/dev/null 2>&1 &)`, "")
 	if kind.root {
 		h.wantOutput(name, `sudo -n sh -c 'rm /etc/issue; echo more >>/etc/hosts.allow; mkdir -p /srv/new; echo s `+

@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// testKubernetes runs what needs a real cluster and the real images.
+// testKubernetes runs the tests that require a real cluster and the real images.
 func testKubernetes(t *testing.T, e *cluster.Engine) {
 	k := cluster.StartKubernetes(t)
 	k.ImportFrom(t, e, cluster.SlimImage, cluster.HubImage)
@@ -41,24 +41,24 @@ type podKind struct {
 	who    []escapee
 }
 
-// escapee is who tries to get out: by which command before that of the attempts, and what is allowed and harmless.
+// escapee is a user that tries to escape: the prefix of its command, and what is allowed and harmless.
 type escapee struct {
 	name, command string
 	may           []string
-	// refused is what the program says if it cannot even begin.
+	// refused is the output of the program if it cannot start.
 	refused string
 }
 
-// podMay is what every Pod may: the runtime of Go reads the limit of its control group; devices are the usual ones; a connected UDP
-// socket has sent nothing; the interface is that of the Pod's own network, which the NetworkPolicy closes; the rest tells little.
+// podMay lists what every Pod may do: the Go runtime reads the limit of its control group, the devices are the usual ones,
+// a connected UDP socket sends nothing, and the NetworkPolicy isolates the network interface. The rest is harmless.
 var podMay = []string{
 	"no descriptor but the usual", "device nodes", "read /proc/cmdline", "dial udp 8.8.8.8:53", "other interfaces", "option: load a protocol",
 	"socket uevent", "see the host's load", "see the host's work",
 }
 
-// runcMay is what the filter of containerd allows besides; kubernetes_seccomp is for a stricter one. The sockets and ioctls
-// act on the Pod's own network, and need capabilities that nobody has there. A socket of the hypervisor leads somewhere only
-// on nodes that are virtual machines with such a device.
+// runcMay lists what the seccomp filter of containerd also allows; kubernetes_seccomp configures a stricter one. The sockets
+// and ioctls affect only the network of the Pod, and require capabilities that Pods do not have. Sockets of the hypervisor
+// work only on virtual machines with such a device.
 var runcMay = append([]string{
 	"read /proc/pressure/cpu", "ioctl: add a tunnel", "ioctl: ask a driver", "ioctl: add a vlan", "socket netfilter",
 	"socket audit", "socket xfrm", "socket family with high bits",
@@ -66,16 +66,16 @@ var runcMay = append([]string{
 	"see the host's zoneinfo", "see the host's buddyinfo", "see the host's softirqs",
 }, podMay...)
 
-// sudoMay is what sudo needs; rootMay what root may do to the sandbox's own files, which have no
-// passwords but "!", and to its first process.
+// sudoMay lists what sudo requires. RootMay lists what root may do with files of the sandbox, which contain no passwords
+// except "!", and with its first process.
 var (
 	sudoMay = append([]string{"live without no_new_privs"}, runcMay...)
 	rootMay = append([]string{"find a password in /etc/shadow", "find a password in /etc/gshadow",
 		"write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}, sudoMay...)
 )
 
-// gvisorMay is what gVisor's kernel allows in itself: no call of it reaches the host, and its
-// devices are its own. nestedMay is what it allows root of a user namespace.
+// gvisorMay lists what the kernel of gVisor allows: none of these calls reach the host, and the devices are virtual.
+// NestedMay lists what it allows root of a user namespace.
 var (
 	gvisorMay = append([]string{
 		"make a whiteout", "unshare time", "clone3", "become nicer than others", "lower the oom score",
@@ -120,13 +120,13 @@ var podKinds = []podKind{
 	},
 }
 
-// hostKernel is the version of the kernel that Pods without gVisor run on.
+// hostKernel is the kernel version of Pods without gVisor.
 func hostKernel() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return strings.TrimSpace(string(release))
 }
 
-// kubeHub is a hub outside a cluster, with a namespace of its own.
+// kubeHub is a hub outside a cluster, with a separate namespace.
 type kubeHub struct {
 	*hub
 	k  *cluster.Kubernetes
@@ -150,7 +150,7 @@ func startKubeHub(t *testing.T, k *cluster.Kubernetes, ns, level string, flags .
 	return &kubeHub{launchHub(t, state, append(args, flags...)...), k, ns}
 }
 
-// pods are the sandboxes' Pods.
+// pods returns the Pods of sandboxes.
 func (h *kubeHub) pods() (all struct {
 	Items []struct {
 		Metadata struct {
@@ -167,7 +167,7 @@ func (h *kubeHub) pods() (all struct {
 	return all
 }
 
-// testPods: sandboxes of a kind are what they are said to be, nobody gets out, and nobody gets in without a key.
+// testPods: sandboxes of a kind have the documented properties, programs cannot escape, and access requires a key.
 func testPods(t *testing.T, k *cluster.Kubernetes, kind podKind, helper string) {
 	h := startKubeHub(t, k, "kind-"+kind.create.Name, kind.level, append(storeFlags(cluster.StartStore(t, "../../.tools")), kind.flags...)...)
 	name := kind.create.Name
@@ -194,7 +194,7 @@ func testPods(t *testing.T, k *cluster.Kubernetes, kind podKind, helper string) 
 	}
 	t.Run("copies", func(t *testing.T) { h.testPodCopies(t, kind) })
 	t.Run("sign-in", func(t *testing.T) { testSignIn(t, h.hub, name) })
-	t.Run("sign-in at the Pod", func(t *testing.T) { h.testPodDoors(t, name, pods[0].Status.PodIP) })
+	t.Run("sign-in at the Pod", func(t *testing.T) { h.testPodPorts(t, name, pods[0].Status.PodIP) })
 	h.wantPolicy(pods[0].Metadata.Labels)
 	if err := h.Delete(t.Context(), name); err != nil {
 		t.Error(err)
@@ -204,7 +204,7 @@ func testPods(t *testing.T, k *cluster.Kubernetes, kind podKind, helper string) 
 	}
 }
 
-// upload puts a program into a sandbox.
+// upload copies a program into a sandbox.
 func (h *kubeHub) upload(name, program string) {
 	h.t.Helper()
 	f, err := os.Open(program)
@@ -220,9 +220,8 @@ func (h *kubeHub) upload(name, program string) {
 	h.wantOutput(name, "chmod 755 helper", "")
 }
 
-// testPodDoors: a Pod listens at the port of the tunnel, and lets nobody in there but its hub. The port that shows that it is
-// ready says nothing.
-func (h *kubeHub) testPodDoors(t *testing.T, name, ip string) {
+// testPodPorts: the tunnel port of a Pod accepts only its hub, and the readiness port sends nothing.
+func (h *kubeHub) testPodPorts(t *testing.T, name, ip string) {
 	h.wantOutput(name, openPorts+" | grep -vx 7444", "7443\n")
 	t.Run("the port of the probe", func(t *testing.T) {
 		var c net.Conn
@@ -257,11 +256,12 @@ func (h *kubeHub) testPodDoors(t *testing.T, name, ip string) {
 	})
 }
 
-// openPorts prints the TCP ports at which others can connect.
+// openPorts prints the open TCP ports of a Pod.
 const openPorts = `cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { split($2, a, ":"); if (a[1] !~ ` +
 	`/0100007F$/ && a[1] !~ /^0+1000000$/) print a[2] }' | sort -u | while read port; do echo $((0x$port)); done`
 
-// wantPolicy checks that the NetworkPolicy selects a Pod with these labels, and lets nothing out and only the hub in.
+// wantPolicy checks that the NetworkPolicy selects a Pod with these labels, denies all egress, and allows ingress only from
+// the hub.
 func (h *kubeHub) wantPolicy(labels map[string]string) {
 	h.t.Helper()
 	var got struct {
@@ -277,11 +277,11 @@ func (h *kubeHub) wantPolicy(labels map[string]string) {
 		h.t.Fatal(err)
 	}
 	if len(got.Spec.PodSelector.MatchLabels) == 0 {
-		h.t.Error("the policy selects every Pod, want those of the hub's sandboxes")
+		h.t.Error("the policy selects every Pod, want only the sandboxes of the hub")
 	}
 	for name, value := range got.Spec.PodSelector.MatchLabels {
 		if labels[name] != value {
-			h.t.Errorf("the policy selects %s=%s; the Pod has %v", name, value, labels)
+			h.t.Errorf("the policy selects %s=%s, but the Pod has %v", name, value, labels)
 		}
 	}
 	only := []any{map[string]any{
@@ -291,11 +291,11 @@ func (h *kubeHub) wantPolicy(labels map[string]string) {
 	}}
 	if !slices.Equal(got.Spec.PolicyTypes, []string{"Ingress", "Egress"}) || len(got.Spec.Egress) != 0 ||
 		!reflect.DeepEqual(got.Spec.Ingress, only) {
-		h.t.Errorf("got %+v, want no egress, and ingress from the hub alone", got.Spec)
+		h.t.Errorf("got %+v, want no egress, and ingress only from the hub", got.Spec)
 	}
 }
 
-// kernelOf tells the program that tries of a kernel other than the host's.
+// kernelOf returns the arguments that describe a kernel other than the host's to the escape program.
 func kernelOf(kind podKind) []string {
 	if kind.create.Isolation == cluster.GVisor {
 		return []string{"kernel=gvisor"}

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// Load makes an image of files, by the paths that they get, and gives it to the node.
+// Load creates an image from files, by path, and imports it into the node.
 func (k *Kubernetes) Load(t testing.TB, name string, files map[string]string, command ...string) {
 	t.Helper()
 	config, layer := makeImage(t, files, command)
@@ -42,7 +42,7 @@ func addFile(t testing.TB, w *tar.Writer, path string, mode int64, data []byte) 
 	}
 }
 
-// makeImage returns the configuration and the only layer of an image.
+// makeImage returns the configuration and the layer of an image.
 func makeImage(t testing.TB, files map[string]string, command []string) (config, layer []byte) {
 	t.Helper()
 	var out bytes.Buffer
@@ -78,7 +78,7 @@ func digest(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// ImportFrom gives the node images of an engine.
+// ImportFrom imports images of an engine into the node.
 func (k *Kubernetes) ImportFrom(t testing.TB, e *Engine, images ...string) {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "images.tar")
@@ -86,8 +86,8 @@ func (k *Kubernetes) ImportFrom(t testing.TB, e *Engine, images ...string) {
 	k.Import(t, archive)
 }
 
-// ServeImage serves an image in a registry of its own, whose name is the first part of that of the image, until the test ends. The node
-// gets its content only when the gate is closed.
+// ServeImage serves an image in a new registry until the test ends. The first part of the name is the registry. Downloads of
+// the content wait until the gate is closed.
 func (k *Kubernetes) ServeImage(t testing.TB, name string, files map[string]string, gate <-chan struct{}) {
 	t.Helper()
 	config, layer := makeImage(t, files, nil)

@@ -62,7 +62,7 @@ func (k *Kubernetes) issueAll(box, service string) error {
 	return errors.Join(err, i.write("accounts.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
 }
 
-// issuer is the authority of a cluster.
+// issuer is the certificate authority of a cluster.
 type issuer struct {
 	dir  string
 	key  *ecdsa.PrivateKey

@@ -13,7 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// What ServeSnapshots creates: two StorageClasses, of which the second makes volumes when a Pod needs them, and a VolumeSnapshotClass.
+// Objects that ServeSnapshots creates: a StorageClass, one that creates volumes when a Pod requires them, and a
+// VolumeSnapshotClass.
 const (
 	CutClass      = "homes"
 	CutClassLate  = "homes-late"
@@ -21,8 +22,8 @@ const (
 	cutDriver     = "folders.csi.cove.test"
 )
 
-// ServeSnapshots starts a CSI driver whose volumes are folders, with the controllers of volumes and
-// of VolumeSnapshots, until the cluster ends.
+// ServeSnapshots starts a CSI driver whose volumes are folders, and the controllers of volumes and VolumeSnapshots. They end
+// with the cluster.
 func (k *Kubernetes) ServeSnapshots(t testing.TB) *Driver {
 	t.Helper()
 	programs := filepath.Join(filepath.Dir(k.runtimes), "csi")
@@ -69,7 +70,7 @@ func (k *Kubernetes) ServeSnapshots(t testing.TB) *Driver {
 	create(snapshots+"volumesnapshotclasses", map[string]any{"apiVersion": "snapshot.storage.k8s.io/v1",
 		"kind": "VolumeSnapshotClass", "metadata": map[string]any{"name": SnapshotClass},
 		"driver": cutDriver, "deletionPolicy": "Delete"})
-	k.tell(t, "csi "+programs)
+	k.send(t, "csi "+programs)
 	k.wait(t, "the driver of volumes", func() bool { return k.hasDriver(t) })
 	pid, err := os.ReadFile(filepath.Join(k.Dir, "init.pid"))
 	if err != nil {
@@ -78,7 +79,7 @@ func (k *Kubernetes) ServeSnapshots(t testing.TB) *Driver {
 	return &Driver{k, filepath.Join("/proc", strings.TrimSpace(string(pid)), "root", k.Dir, "csi")}
 }
 
-// hasDriver reports whether the kubelet knows the driver.
+// hasDriver reports whether the driver is registered with the kubelet.
 func (k *Kubernetes) hasDriver(t testing.TB) bool {
 	var node struct {
 		Spec struct{ Drivers []struct{ Name string } }
@@ -87,13 +88,13 @@ func (k *Kubernetes) hasDriver(t testing.TB) bool {
 	return err == nil && len(node.Spec.Drivers) == 1
 }
 
-// Driver is that of ServeSnapshots.
+// Driver is the CSI driver of ServeSnapshots.
 type Driver struct {
 	k   *Kubernetes
 	dir string // its folder, as the tests see it
 }
 
-// Volume returns the folder of a claim's volume.
+// Volume returns the folder of the volume of a claim.
 func (d *Driver) Volume(t testing.TB, namespace, claim string) string {
 	t.Helper()
 	var bound struct{ Spec struct{ VolumeName string } }
@@ -110,7 +111,7 @@ func (d *Driver) Volume(t testing.TB, namespace, claim string) string {
 	return filepath.Join(d.dir, "volumes", volume.Spec.CSI.VolumeHandle)
 }
 
-// Left lists the volumes and snapshots that there are.
+// Left lists existing volumes and snapshots.
 func (d *Driver) Left(t testing.TB) (all []string) {
 	t.Helper()
 	for _, kind := range []string{"volumes", "snapshots"} {
@@ -127,7 +128,7 @@ func (d *Driver) Left(t testing.TB) (all []string) {
 	return all
 }
 
-// Hold makes snapshots of a volume wait before they copy it, until release. Begun returns when one does.
+// Hold blocks snapshots of a volume before the copy, until release is called. Begun waits for a blocked snapshot.
 func (d *Driver) Hold(t testing.TB, volume string) (begun, release func()) {
 	t.Helper()
 	if err := os.WriteFile(volume+".hold", nil, 0o644); err != nil {

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// StorageClass is that of ServeVolumes.
+// StorageClass is the StorageClass of ServeVolumes.
 const StorageClass = "folders"
 
-// claim is what we read of a PersistentVolumeClaim.
+// claim is a PersistentVolumeClaim.
 type claim struct {
 	Metadata struct {
 		Name, Namespace, UID string
@@ -29,8 +29,8 @@ type claim struct {
 	}
 }
 
-// ServeVolumes makes PersistentVolumes of folders for the claims of StorageClass, the cluster's default, until the
-// test ends: a cluster by itself has none.
+// ServeVolumes creates PersistentVolumes from folders for the claims of StorageClass, the default class, until the test
+// ends. A new cluster has none.
 func (k *Kubernetes) ServeVolumes(t testing.TB) {
 	t.Helper()
 	class := map[string]any{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "cove.test/folders",
@@ -54,7 +54,7 @@ func (k *Kubernetes) ServeVolumes(t testing.TB) {
 	})
 }
 
-// followClaims lists the claims and then watches them, until the connection ends.
+// followClaims lists and watches the claims until the connection ends.
 func (k *Kubernetes) followClaims(ctx context.Context) error {
 	var all struct {
 		Metadata struct{ ResourceVersion string }
@@ -108,7 +108,7 @@ func (c claim) volume() string { return "folder-" + c.Metadata.UID }
 
 func (k *Kubernetes) folder(volume string) string { return filepath.Join(k.Dir, "volumes", volume) }
 
-// provide makes the volume of a claim.
+// provide creates the volume of a claim.
 func (k *Kubernetes) provide(ctx context.Context, c claim) error {
 	if c.Spec.StorageClassName != StorageClass || c.Spec.VolumeName != "" {
 		return nil
@@ -121,6 +121,7 @@ func (k *Kubernetes) provide(ctx context.Context, c claim) error {
 		return err
 	}
 	node := map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node"}}
+	terms := []any{map[string]any{"matchExpressions": []any{node}}}
 	return k.Do(ctx, http.MethodPost, "/api/v1/persistentvolumes", map[string]any{"apiVersion": "v1", "kind": "PersistentVolume",
 		"metadata": map[string]any{"name": name},
 		"spec": map[string]any{"storageClassName": StorageClass, "accessModes": c.Spec.AccessModes,
@@ -128,10 +129,10 @@ func (k *Kubernetes) provide(ctx context.Context, c claim) error {
 			"claimRef": map[string]any{"kind": "PersistentVolumeClaim", "namespace": c.Metadata.Namespace,
 				"name": c.Metadata.Name, "uid": c.Metadata.UID},
 			"local":        map[string]any{"path": k.folder(name)},
-			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{node}}}}}}}, nil)
+			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": terms}}}}, nil)
 }
 
-// discardVolumes removes the volumes whose claims are gone.
+// discardVolumes removes volumes without a claim.
 func (k *Kubernetes) discardVolumes(ctx context.Context, claims []claim) error {
 	folders, err := os.ReadDir(filepath.Join(k.Dir, "volumes"))
 	for _, f := range folders {

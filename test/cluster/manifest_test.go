@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// testManifest: manifests with everything that the public image's have work on a real cluster.
+// testManifest: manifests with all settings of the public image work on a real cluster.
 func testManifest(t *testing.T, k *cluster.Kubernetes) {
 	text, err := os.ReadFile("testdata/public-kubernetes.yaml")
 	if err != nil {
@@ -43,7 +43,7 @@ func testManifest(t *testing.T, k *cluster.Kubernetes) {
 	if err := k.Do(t.Context(), http.MethodGet, collections["Service"]+"/aio-sandbox", nil, &service); err != nil {
 		t.Fatal(err)
 	}
-	// A connection that began before the Service knew a Pod is lost.
+	// Connections fail until the Service has an endpoint.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	var reply struct{ Data struct{ Stdout string } }
 	k.Await(t, "a sandbox answers", func() bool { // the Service knows a Pod later than the Deployment does

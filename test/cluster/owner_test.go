@@ -13,11 +13,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 )
 
-// ownerEnv makes a test start what it owns and wait to be killed.
+// ownerEnv makes a test start its engine and wait until it is killed.
 const ownerEnv = "COVE_TEST_OWNER"
 
-// checkEndsWithOwner: what a test has started ends when the test is killed. start starts it and returns its folder, running
-// reports whether it runs, and leftOf lists what is left of it.
+// checkEndsWithOwner: an engine ends when its test is killed. Start starts it and returns its folder, running reports whether
+// it runs, and leftOf lists what it has left behind.
 func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(dir string) bool, leftOf func(dir string) []string) {
 	const mark = "started in "
 	if os.Getenv(ownerEnv) != "" {
@@ -47,12 +47,12 @@ func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(di
 		testenv.Lack(t, "it does not start: "+said)
 	}
 	if !running(dir) {
-		t.Errorf("nothing runs in %s", dir)
+		t.Errorf("no process runs in %s", dir)
 	}
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Others use the folder as soon as they can lock it.
+	// Other tests can use the folder as soon as they can lock it.
 	lock, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# rootfs.sh OUT.tar INSTALL slim|full [FROM.tar [COMPONENTS]] — the root filesystem of Debian with what INSTALL/install.sh installs, as a
-# tar archive, where no image registry can be reached; on top of FROM.tar, that of slim, if it is there, and with the components that are installed in a folder. It needs root and a mirror of Debian.
+# rootfs.sh OUT.tar INSTALL slim|full [FROM.tar [COMPONENTS]] — creates the root filesystem of Debian with the packages of
+# INSTALL/install.sh as a tar archive, without an image registry. It is based on FROM.tar, the archive of slim, if given, and
+# contains the components in a folder. Requires root and a mirror of Debian.
 set -euo pipefail
 out=$1 install=$2 targets=$3 from=${4:-} components=${5:-}
 dir=$(mktemp -d)
@@ -10,7 +11,7 @@ if [ -f "$from" ]; then
   tar -C "$dir/root" --numeric-owner -xf "$from"
 else
   release=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
-  # With the mirror that this machine uses, if it is a Debian, too.
+  # Use the mirror of this machine if it runs Debian.
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | grep -m1 -v security | sed 's|/$||' || true)
   [ "$targets" = slim ] || targets="slim $targets"
   debootstrap --variant=minbase "$release" "$dir/root" ${mirror:+"$mirror"} >&2
@@ -25,10 +26,10 @@ if [ -n "$components" ]; then
 fi
 mkdir "$dir/root/install"
 cp -r "$install"/. "$dir/root/install"
-# The certificates of this machine, which may reach the network through a proxy with one of its own.
+# The certificates of this machine, whose network proxy may have a private one.
 ca=/etc/ssl/certs/ca-certificates.crt
 if [ -f "$ca" ] && [ -f "$dir/root$ca" ]; then mv "$dir/root$ca" "$dir/ca.crt"; cp "$ca" "$dir/root$ca"; fi
-# Nobody needs a half-finished one after a power failure, so nothing has to reach the disk in order.
+# A partial result is discarded after a power failure, so synchronous writes are unnecessary.
 echo force-unsafe-io >"$dir/root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 for target in $targets; do
   chroot "$dir/root" env -u PIP_FIND_LINKS PIP_CERT="$ca" TMPDIR=/tmp /install/install.sh "$target" >&2

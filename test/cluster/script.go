@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// script is a running script that says "ready" once it is, and after every line that it is sent, and ends when its input ends.
+// script is a running script. It prints "ready" after the start and after every line of input, and ends with its input.
 type script struct {
 	mu     sync.Mutex
 	input  io.WriteCloser
 	output *bufio.Reader
 }
 
-// startScript runs a script until the test ends, and cleanup before that. If it is not ready, startScript returns what it has
-// said instead, or its exit status.
+// startScript runs a script until the test ends, and calls cleanup first. If the script is not ready, startScript returns its
+// output or its exit status.
 func startScript(t testing.TB, cmd *exec.Cmd, cleanup func()) (s *script, why string, err error) {
 	t.Helper()
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt for us must not keep it from cleaning up
@@ -50,8 +50,8 @@ func startScript(t testing.TB, cmd *exec.Cmd, cleanup func()) (s *script, why st
 	return s, "", nil
 }
 
-// tell sends the script a line, and waits until it is ready again.
-func (s *script) tell(t testing.TB, line string) {
+// send sends a line to the script and waits until it is ready.
+func (s *script) send(t testing.TB, line string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type Store struct {
 	Dir                  string // holds the bucket as a folder, with its objects as files
 }
 
-// StartStore starts a store of its own for a test. Tools is the folder of scripts/deps.
+// StartStore starts a store for a test. Tools is the folder of scripts/deps.
 func StartStore(t testing.TB, tools string) *Store {
 	t.Helper()
 	testenv.Engine(t)
@@ -41,7 +41,7 @@ func StartStore(t testing.TB, tools string) *Store {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // with its end, the kernel kills what it has started
+		runtime.LockOSThread() // Pdeathsig applies to the thread
 		defer close(ended)
 		err := cmd.Start()
 		started <- err

@@ -101,14 +101,14 @@ func (h *hub) refuseRestores(t *testing.T, file, elsewhere string) {
 	}
 	for _, size := range []int{len(whole) - 100, len(whole) - 3000, len(whole) / 2, 1000} {
 		if _, errs, code := h.cove(t, string(whole[:size]), "restore", "-", "--state", elsewhere); code != 2 ||
-			!strings.Contains(errs, "damaged or cut off") {
+			!strings.Contains(errs, "damaged or truncated") {
 			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and why", size, len(whole), code, errs)
 		}
 	}
 	for _, at := range []int{len(whole) / 4, len(whole) / 2, len(whole) * 3 / 4, len(whole) - 1} {
 		whole[at] ^= 1
 		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 ||
-			!strings.Contains(errs, "damaged or cut off") {
+			!strings.Contains(errs, "damaged or truncated") {
 			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and why", at, code, errs)
 		}
 		whole[at] ^= 1

@@ -185,10 +185,25 @@ provider/kubernetes/internal/catalog: sandbox
 provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog sandbox
 provider/kubernetes/internal/volumesnapshot: provider/kubernetes/internal/api provider/kubernetes/internal/catalog
 	sandbox
-provider/kubernetes: filesystem/atomicfile filesystem/lockfile system/containerinit system/isolate
-	system/isolate/control provider/kubernetes/internal/access
-	provider/kubernetes/internal/api provider/kubernetes/internal/archive provider/kubernetes/internal/bucket
-	provider/kubernetes/internal/catalog provider/kubernetes/internal/volumesnapshot sandbox network/tunnel
+provider/kubernetes/internal/cluster: system/containerinit provider/kubernetes/internal/access
+	provider/kubernetes/internal/api provider/kubernetes/internal/bucket sandbox network/tunnel
+provider/kubernetes/internal/box: system/containerinit provider/kubernetes/internal/api
+	provider/kubernetes/internal/catalog provider/kubernetes/internal/cluster sandbox network/tunnel
+provider/kubernetes/internal/watch: provider/kubernetes/internal/api provider/kubernetes/internal/cluster sandbox
+provider/kubernetes/internal/create: system/containerinit system/isolate system/isolate/control provider/kubernetes/internal/api
+	provider/kubernetes/internal/box provider/kubernetes/internal/cluster provider/kubernetes/internal/watch sandbox
+provider/kubernetes/internal/connect: provider/kubernetes/internal/api provider/kubernetes/internal/box
+	provider/kubernetes/internal/cluster provider/kubernetes/internal/create provider/kubernetes/internal/watch
+	sandbox network/tunnel
+provider/kubernetes/internal/disks: provider/kubernetes/internal/api provider/kubernetes/internal/archive
+	provider/kubernetes/internal/box provider/kubernetes/internal/catalog provider/kubernetes/internal/cluster
+	provider/kubernetes/internal/connect provider/kubernetes/internal/create provider/kubernetes/internal/volumesnapshot
+	sandbox network/tunnel
+provider/kubernetes: filesystem/atomicfile filesystem/lockfile system/containerinit provider/kubernetes/internal/access
+	provider/kubernetes/internal/api provider/kubernetes/internal/box provider/kubernetes/internal/bucket
+	provider/kubernetes/internal/catalog provider/kubernetes/internal/cluster provider/kubernetes/internal/connect
+	provider/kubernetes/internal/create provider/kubernetes/internal/disks provider/kubernetes/internal/volumesnapshot
+	provider/kubernetes/internal/watch sandbox
 provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: filesystem/atomicfile filesystem/lockfile network/egress provider/local/internal/record sandbox

@@ -25,7 +25,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	return p.create(ctx, spec, func(ctx context.Context) (source, error) { return p.images.findSource(ctx, spec) })
 }
 
-// check returns ErrInvalid or ErrUnsupported for a spec that cannot be run here.
+// check returns ErrInvalid or ErrUnsupported for a spec that cannot run here.
 func (p *Provider) check(spec sandbox.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *Provider) check(spec sandbox.Spec) error {
 	return nil
 }
 
-// create creates a sandbox whose disk starts from what find returns.
+// create creates a sandbox whose disk starts from the result of find.
 func (p *Provider) create(ctx context.Context, spec sandbox.Spec, find func(context.Context) (source, error)) (sandbox.Sandbox, error) {
 	now := time.Now().Round(0)
 	sb := sandbox.Sandbox{ID: sandbox.NewID(), Spec: spec, State: sandbox.Creating, Created: now, Changed: now}
@@ -51,12 +51,12 @@ func (p *Provider) create(ctx context.Context, spec sandbox.Spec, find func(cont
 	defer row.Release()
 	row.Data = &box{dir: p.runner.boxDir(sb.ID), rec: record{Sandbox: sb}}
 	if err := p.build(ctx, row, find); err != nil {
-		return sandbox.Sandbox{}, errors.Join(err, p.scrap(ctx, row))
+		return sandbox.Sandbox{}, errors.Join(err, p.remove(ctx, row))
 	}
 	return row.Sandbox(), nil
 }
 
-// build makes the container and starts it.
+// build creates the container and starts it.
 func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box], find func(context.Context) (source, error)) error {
 	b, began := row.Data, time.Now()
 	src, err := find(ctx)
@@ -66,7 +66,7 @@ func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box], find func(
 	defer p.images.unpin(src.Image)
 	found := time.Since(began)
 	b.rec.Base, b.rec.From = src.Base, src.From
-	// From here on, whoever finds the record knows that it is to be removed.
+	// The record says that the sandbox is being created: if the hub dies, the next one removes it.
 	if err := errors.Join(b.makeFolders(), b.save()); err != nil {
 		return fmt.Errorf("create the folder of the sandbox: %w", err)
 	}
@@ -82,22 +82,21 @@ func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box], find func(
 	return p.start(ctx, row, stages)
 }
 
-// start starts the container and waits until the server is ready. If it fails, the
-// container is stopped.
+// start starts the container and waits until the server is ready. If it fails, it stops the container.
 func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []sandbox.Stage) error {
 	b := row.Data
 	b.rec.Sandbox.Spec = row.Sandbox().Spec
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	// Its folders may be lost, with the state folder.
+	// The folders may be missing if the state folder was lost.
 	if err := errors.Join(b.makeFolders(), p.runner.writePlan(b)); err != nil {
 		return fmt.Errorf("write the plan of the sandbox: %w", err)
 	}
 	call, cancel := steady(ctx)
 	defer cancel()
-	ended, forget := p.runner.exits.watch(b.rec.Container)
-	defer forget()
+	ended, cancelWatch := p.runner.exits.watch(b.rec.Container)
+	defer cancelWatch()
 	began := time.Now()
 	if _, err := p.engine.ContainerStart(call, b.rec.Container, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start container: %w", explain(err))
@@ -133,9 +132,8 @@ func (p *Provider) change(row *sandbox.Row[*box], edit func(*sandbox.Sandbox)) e
 	return nil
 }
 
-// scrap removes the sandbox with everything that belongs to it. If that fails, the record
-// says that it must be tried again.
-func (p *Provider) scrap(ctx context.Context, row *sandbox.Row[*box]) error {
+// remove removes the sandbox and everything that belongs to it. If that fails, the record causes the next hub to retry.
+func (p *Provider) remove(ctx context.Context, row *sandbox.Row[*box]) error {
 	if err := p.runner.removeFiles(ctx, row.Data); err != nil {
 		return err
 	}

@@ -1,14 +1,13 @@
-// Package docker runs sandboxes as containers of a Docker engine, or of another that
-// speaks its API. The hub's own server is injected into any image, read-only.
+// Package docker runs sandboxes as containers of a Docker engine, or of another engine with its API. A read-only mount
+// adds the hub's server to any image.
 //
-// A container has no network: the hub reaches its ports through a socket in a folder of
-// the sandbox, and its programs reach the hub's egress proxy through another. So nothing
-// inside can reach the host, its neighbours or the engine. The engine must therefore see the
-// hub's state folder, at the same path.
+// A container has no network: sockets in a folder of the sandbox connect the hub to its ports, and its programs to the
+// hub's egress proxy. Programs inside cannot reach the host, other sandboxes or the engine. The engine must see the
+// hub's state folder at the same path.
 //
-// It owns the containers, images and volumes with its label. What can never change is in
-// the labels of a container; what can, which an engine's labels cannot hold, is in the record
-// in the sandbox's folder. It refuses privileges, host paths and the host's namespaces.
+// The package owns the containers, images and volumes with its label. The labels of a container contain immutable data,
+// the record in the sandbox's folder contains the rest. Privileged containers, host paths in specs and host namespaces
+// are never used.
 package docker
 
 import (
@@ -32,30 +31,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Config says where and how sandboxes run. Zero fields have defaults, except Dir and
-// Programs.
+// Config configures a provider. Dir and Programs are required; other fields have defaults.
 type Config struct {
 	// Dir is the state folder. The engine must see it at the same path.
 	Dir string
-	// Host is the engine's address, such as unix:///var/run/docker.sock; the default is
-	// the engine's own.
+	// Host is the address of the engine, such as unix:///var/run/docker.sock; default: that of the docker command.
 	Host string
-	// Programs maps names in the folder isolate.Programs inside to programs of the host.
-	// One of them must be cove-container.
+	// Programs maps names in the folder isolate.Programs inside to programs of the host. It must contain cove-container.
 	Programs map[string]string
-	// Command runs in sandboxes whose spec has none, unless that names a port, which
-	// means the image's own program.
+	// Command is the default command. With a server port, the default is the program of the image.
 	Command []string
-	// Env is part of every sandbox's environment; the spec's takes precedence.
+	// Env is added to the environment of every sandbox; the spec takes precedence.
 	Env map[string]string
-	// Image is that of specs without one.
+	// Image is the default image.
 	Image string
-	// Defaults are the resources of specs that leave them open.
+	// Defaults are the default resources.
 	Defaults sandbox.Resources
-	// Seccomp is the seccomp profile, as JSON; empty means the engine's own.
+	// Seccomp is the seccomp profile, as JSON; empty means the profile of the engine.
 	Seccomp string
 
-	ReadyTimeout time.Duration // of specs that have none
+	ReadyTimeout time.Duration // default of specs
 	StopGrace    time.Duration // from SIGTERM to SIGKILL
 	Log          *slog.Logger  `json:"-"`
 }
@@ -65,8 +60,8 @@ func (c *Config) fill() error {
 		return errors.New("docker provider: an absolute Dir and the program cove-container are required")
 	}
 	if c.Host != "" && !strings.HasPrefix(c.Host, "unix://") {
-		return fmt.Errorf("docker provider: engine %q: use the socket of an engine on this machine, such as "+
-			"unix:///var/run/docker.sock; a remote engine cannot see the state folder", c.Host)
+		return fmt.Errorf("docker provider: unsupported engine %q: a remote engine cannot see the state folder; use the socket of "+
+			"a local engine, such as unix:///var/run/docker.sock", c.Host)
 	}
 	def := func(v *int64, d int64) {
 		if *v == 0 {
@@ -86,7 +81,7 @@ func (c *Config) fill() error {
 // session is the connection to the engine.
 type session struct {
 	cfg      Config
-	instance string // tells the objects of this state folder apart on the engine
+	instance string // identifies the objects of this state folder on the engine
 	engine   *client.Client
 }
 
@@ -124,8 +119,7 @@ var _ interface {
 	sandbox.Volumer
 } = (*Provider)(nil)
 
-// Open locks the state folder, connects to the engine, adopts the sandboxes that exist and
-// removes what is unfinished.
+// Open locks the state folder, connects to the engine, adopts existing sandboxes and removes unfinished ones.
 func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -145,7 +139,7 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	return p, nil
 }
 
-// instanceOf tells hubs on one engine apart.
+// instanceOf returns the ID of a hub, because several hubs can use one engine.
 func instanceOf(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return hex.EncodeToString(sum[:4])
@@ -166,7 +160,7 @@ func (p *Provider) open(ctx context.Context) (err error) {
 	if p.engine, err = client.New(opts...); err != nil {
 		return fmt.Errorf("connect to the Docker engine: %w", err)
 	}
-	if p.abilities, err = p.runner.askEngine(ctx); err != nil {
+	if p.abilities, err = p.runner.queryEngine(ctx); err != nil {
 		return err
 	}
 	if err := p.runner.installPrograms(); err != nil {

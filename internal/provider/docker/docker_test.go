@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// dyingHub is the argument with which the tests start themselves as a hub to kill.
+// dyingHub is the argument with which the tests start this binary as a hub to kill.
 const dyingHub = "dying-hub"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// plan is what a hub that is killed does before.
+// plan is what a hub does before it is killed.
 type plan struct {
 	Config docker.Config
 	Specs  []sandbox.Spec
@@ -74,7 +74,7 @@ func runDyingHub(in io.Reader) error {
 	return nil
 }
 
-// startDying starts such a hub; kill ends it.
+// startDying starts a hub with a plan; kill kills it.
 func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
 	t.Helper()
 	todo, err := json.Marshal(does)
@@ -97,7 +97,7 @@ func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
 	}
 }
 
-// rig is a private engine with an image, and the programs that sandboxes get.
+// rig is a private engine with an image, and the programs of sandboxes.
 type rig struct {
 	*cluster.Engine
 	programs map[string]string
@@ -162,7 +162,7 @@ func (r rig) config(t *testing.T) docker.Config {
 	}
 }
 
-// left names what sandboxes of a state folder have left.
+// left lists remaining objects of the sandboxes of a state folder.
 func (r rig) left(t *testing.T, cfg docker.Config) (left []string) {
 	left, _ = filepath.Glob(filepath.Join(cfg.Dir, "containers", "*"))
 	label := "label=io.cove.hub=" + docker.Instance(cfg)
@@ -174,7 +174,7 @@ func (r rig) left(t *testing.T, cfg docker.Config) (left []string) {
 	return left
 }
 
-// TestDocker runs everything on one engine.
+// TestDocker runs all tests on one engine.
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, cluster.StartDocker(t))
@@ -182,7 +182,7 @@ func TestDocker(t *testing.T) {
 	t.Run("guard", func(t *testing.T) { testGuard(t, r) })
 }
 
-// TestPodman runs the same on Podman's service.
+// TestPodman runs all tests on the service of Podman.
 func TestPodman(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, cluster.StartPodman(t))

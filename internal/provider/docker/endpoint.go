@@ -35,7 +35,7 @@ func (p *Provider) Endpoint(ctx context.Context, id string, port int) (sandbox.E
 	return row.Data.endpoint(port), nil
 }
 
-// endpoint returns how to reach a port; 0 is that of the server.
+// endpoint returns the address of a port; 0 is the port of the server.
 func (b *box) endpoint(port int) sandbox.Endpoint {
 	if port == 0 {
 		port = b.rec.Sandbox.Spec.Server.Port
@@ -46,7 +46,7 @@ func (b *box) endpoint(port int) sandbox.Endpoint {
 	}
 	folder := filepath.Join(b.dir, controlName)
 	return sandbox.Endpoint{Address: address, Dial: func(ctx context.Context) (net.Conn, error) {
-		// The folder is ours, what is in it may be planted.
+		// The sandbox can write to the folder, so its files are opened relative to it.
 		dir, err := os.Open(folder)
 		if err != nil {
 			return nil, err
@@ -80,9 +80,9 @@ func (p *Provider) Egress(ctx context.Context, id string) (net.Listener, error) 
 
 // Pauses between probes of a server that is starting.
 const (
-	minPause  = 2 * time.Millisecond
-	maxPause  = 100 * time.Millisecond
-	probeTime = 5 * time.Second
+	minPause     = 2 * time.Millisecond
+	maxPause     = 100 * time.Millisecond
+	probeTimeout = 5 * time.Second
 )
 
 // waitReady waits until the server answers ReadyPath with 200.
@@ -114,7 +114,7 @@ func (r *runner) waitReady(ctx context.Context, b *box, ended <-chan struct{}) e
 				return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, reason, r.lastOutput(ctx, b))
 			}
 		case <-deadline.Done():
-			if ctx.Err() != nil { // both are over, and ctx knows why
+			if ctx.Err() != nil { // both have ended, and ctx has the cause
 				return context.Cause(ctx)
 			}
 			return fmt.Errorf("%w in %v: %w%s", sandbox.ErrNotReady, timeout, last, r.lastOutput(ctx, b))
@@ -125,7 +125,7 @@ func (r *runner) waitReady(ctx context.Context, b *box, ended <-chan struct{}) e
 
 // probe sends one request.
 func probe(ctx context.Context, ep sandbox.Endpoint, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox"+path, nil)
 	if err != nil {
@@ -139,7 +139,7 @@ func probe(ctx context.Context, ep sandbox.Endpoint, path string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", path, resp.Status)
+		return fmt.Errorf("%s returned %s", path, resp.Status)
 	}
 	return nil
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// askEngine returns what sandboxes of this engine can do.
-func (r *runner) askEngine(ctx context.Context) (sandbox.Abilities, error) {
+// queryEngine returns the abilities of sandboxes on this engine.
+func (r *runner) queryEngine(ctx context.Context) (sandbox.Abilities, error) {
 	if _, err := r.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		return sandbox.Abilities{}, fmt.Errorf("connect to the Docker engine at %s: %w; start it, or set its socket", r.engine.DaemonHost(), err)
+		return sandbox.Abilities{}, fmt.Errorf("connect to the Docker engine at %s: %w; start it or set its socket", r.engine.DaemonHost(), err)
 	}
 	got, err := r.engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return sandbox.Abilities{}, fmt.Errorf("ask the Docker engine: %w", err)
+		return sandbox.Abilities{}, fmt.Errorf("query the Docker engine: %w", err)
 	}
 	info := got.Info
 	version, err := r.engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return sandbox.Abilities{}, fmt.Errorf("ask the Docker engine for its version: %w", err)
+		return sandbox.Abilities{}, fmt.Errorf("query the version of the Docker engine: %w", err)
 	}
 	product, isPodman := productOf(version)
 	if r.security, err = r.securityOptions(isPodman); err != nil {
@@ -42,26 +42,26 @@ func (r *runner) askEngine(ctx context.Context) (sandbox.Abilities, error) {
 		if has {
 			a.Limits = append(a.Limits, name)
 		} else {
-			a.Missing = append(a.Missing, "the engine cannot limit "+name+" on this machine")
+			a.Missing = append(a.Missing, name+" limits: not supported by the engine on this machine")
 		}
 	}
 	slices.Sort(a.Limits)
-	tier := "container: programs reach neither the host nor other sandboxes and have no network but the hub's " +
-		"proxy; they share the host's kernel, so a bug in it that they can reach is a way out; engine: " + product
+	tier := "container: programs cannot reach the host or other sandboxes. Their only network is the hub's " +
+		"proxy. They share the host's kernel: a reachable kernel bug allows escape. Engine: " + product
 	if !slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
 		return strings.Contains(s, "name=userns") || strings.Contains(s, "name=rootless")
 	}) {
-		a.Missing = append(a.Missing, "root inside a sandbox is root of the host without most of its capabilities; "+
+		a.Missing = append(a.Missing, "user namespaces: root inside a sandbox is root of the host without most of its capabilities; "+
 			"set userns-remap in the configuration of a Docker engine to map it to another user")
 	}
 	a.Tiers = []string{tier}
-	a.Missing = append(a.Missing, "disk limits are not enforced", "a sandbox cannot be exported as an image",
-		"a sandbox cannot be paused to disk: pause keeps its processes in memory, stop keeps its disk only")
+	a.Missing = append(a.Missing, "disk limits: not enforced", "export: a sandbox cannot be exported as an image",
+		"pause to disk: pause keeps processes in memory, and stop keeps only the disk")
 	slices.Sort(a.Missing)
 	return a, nil
 }
 
-// podman is the component of an engine that is Podman.
+// podman is the name of the component that identifies Podman.
 const podman = "Podman Engine"
 
 // productOf returns the engine's name and version, and whether it is Podman.
@@ -74,8 +74,8 @@ func productOf(v client.ServerVersionResult) (name string, isPodman bool) {
 	return "Docker Engine " + v.Version, false
 }
 
-// securityOptions are those of all containers. Podman reads seccomp profiles from files only and has an option for masked paths,
-// whose field it ignores; Docker refuses both. Nothing but the name tells.
+// securityOptions returns the options of all containers. Podman reads seccomp profiles only from files, and requires an
+// option for masked paths, because it ignores their field. Docker rejects both, so the product name decides.
 func (r *runner) securityOptions(isPodman bool) (options []string, err error) {
 	profile := r.cfg.Seccomp
 	if isPodman {

@@ -1,4 +1,4 @@
 package docker
 
-// Instance is the value of the label of a state folder's objects.
+// Instance returns the label value of the objects of a state folder.
 func Instance(cfg Config) string { return instanceOf(cfg.Dir) }

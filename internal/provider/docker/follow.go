@@ -19,15 +19,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// exits tells who waits for a container that it may have ended. Events can be late, and
-// about an earlier run: who waits looks for itself.
+// exits notifies waiting calls that a container may have ended. Events can be late or about an earlier run, so the calls
+// must check the container.
 type exits struct {
 	mu      sync.Mutex
 	waiting map[string]chan struct{}
 }
 
 // watch returns a channel that receives when the container ends.
-func (e *exits) watch(id string) (ended <-chan struct{}, forget func()) {
+func (e *exits) watch(id string) (ended <-chan struct{}, cancel func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.waiting == nil {
@@ -38,16 +38,16 @@ func (e *exits) watch(id string) (ended <-chan struct{}, forget func()) {
 	return ch, func() { e.mu.Lock(); defer e.mu.Unlock(); delete(e.waiting, id) }
 }
 
-func (e *exits) tell(id string) {
+func (e *exits) notify(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
 	case e.waiting[id] <- struct{}{}:
-	default: // nobody waits, or knows already
+	default: // no call waits, or a notification is pending
 	}
 }
 
-// ids lists who is waited for.
+// ids lists the containers for which calls wait.
 func (e *exits) ids() (ids []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,8 +63,8 @@ const (
 	maxRetry = 2 * time.Second
 )
 
-// follow keeps the table true to what the engine says, until ctx ends. Events only say that
-// it is time to look: one that is lost or late does no harm.
+// follow keeps the table up to date with the engine until ctx ends. Events only trigger queries, so lost or late events
+// are harmless.
 func (p *Provider) follow(ctx context.Context) {
 	for pause := minRetry; ctx.Err() == nil; pause = min(2*pause, maxRetry) {
 		began := time.Now()
@@ -75,7 +75,7 @@ func (p *Provider) follow(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			pause = minRetry
 		}
-		p.cfg.Log.Warn("lost the connection to the engine; trying again", "error", err)
+		p.cfg.Log.Warn("connection to the engine lost; reconnecting", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -86,9 +86,9 @@ func (p *Provider) follow(ctx context.Context) {
 func (p *Provider) followOnce(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// An engine answers before it subscribes us. Asking for the past, too, brings what happens in between.
+	// An engine responds before the subscription is active. Requesting past events closes that gap.
 	stream := p.engine.Events(ctx, client.EventsListOptions{Since: "2s", Filters: p.own().Add("type", string(events.ContainerEventType))})
-	// What happened while nobody looked.
+	// Query changes that happened without a connection.
 	list, err := p.table.List(sandbox.Filter{})
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (p *Provider) followOnce(ctx context.Context) error {
 		p.refresh(ctx, sb.ID)
 	}
 	for _, id := range p.runner.exits.ids() {
-		p.runner.exits.tell(id)
+		p.runner.exits.notify(id)
 	}
 	created, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true,
 		Filters: p.own().Add("status", string(engine.StateCreated))})
@@ -116,28 +116,27 @@ func (p *Provider) followOnce(ctx context.Context) error {
 		case m := <-stream.Messages:
 			switch m.Action {
 			case events.ActionDie:
-				p.runner.exits.tell(m.Actor.ID)
+				p.runner.exits.notify(m.Actor.ID)
 			case events.ActionCreate:
 				p.table.Go(func(ctx context.Context) { p.runner.removeStray(ctx, p.table, m.Actor.ID, m.Actor.Attributes[labelID]) })
 				continue
 			case events.ActionStart, events.ActionPause, events.ActionUnPause:
-			case events.ActionDestroy, events.ActionRemove: // Docker's word and Podman's
+			case events.ActionDestroy, events.ActionRemove: // of Docker and of Podman
 			default:
 				continue
 			}
 			if id := m.Actor.Attributes[labelID]; id != "" {
-				// In the background: it waits for its turn on the sandbox.
+				// In the background, because other calls may use the sandbox.
 				p.table.Go(func(ctx context.Context) { p.refresh(ctx, id) })
 			}
 		}
 	}
 }
 
-// removeStray removes a container that was created for a sandbox that is not in the table: its hub was
-// killed meanwhile, and the engine has finished what it was asked for. One that has run is left
-// alone.
+// removeStray removes a container of a sandbox that is not in the table: the engine has completed the request of a hub
+// that was killed. It keeps containers that have run.
 func (r *runner) removeStray(ctx context.Context, table *sandbox.Table[*box], container, id string) {
-	// without an ID, it is someone else's, of the image of a snapshot
+	// A container without an ID belongs to a user who runs the image of a snapshot.
 	if _, err := table.Get(id); id == "" || !errors.Is(err, sandbox.ErrNotFound) {
 		return
 	}
@@ -145,32 +144,32 @@ func (r *runner) removeStray(ctx context.Context, table *sandbox.Table[*box], co
 	if err != nil || got.Container.State == nil || got.Container.State.Status != engine.StateCreated {
 		return
 	}
-	r.cfg.Log.Warn("removing a container that a killed hub has asked for", "container", container, "sandbox", id)
+	r.cfg.Log.Warn("removing a container of a killed hub", "container", container, "sandbox", id)
 	if err := r.removeContainer(ctx, container); err != nil {
-		r.cfg.Log.Error("cannot remove a container that nobody uses; the next start of the hub tries again", "container", container, "error", err)
+		r.cfg.Log.Error("cannot remove an unused container; the next start of the hub retries", "container", container, "error", err)
 	}
 }
 
-// refresh looks at a sandbox's container and changes the sandbox if it is in another state.
+// refresh queries the container of a sandbox and updates the state of the sandbox.
 func (p *Provider) refresh(ctx context.Context, id string) {
 	row, err := p.table.AcquireIdle(ctx, id)
 	if err != nil {
-		return // it is created or deleted, which ends with its true state
+		return // it is being created or deleted, which sets its state
 	}
 	defer row.Release()
 	got, err := p.engine.ContainerInspect(ctx, row.Data.rec.Container, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
-		p.cfg.Log.Warn("the container of a sandbox was removed by someone else", "sandbox", id)
-		if err := p.scrap(ctx, row); err != nil {
+		p.cfg.Log.Warn("the container of a sandbox was removed externally", "sandbox", id)
+		if err := p.remove(ctx, row); err != nil {
 			p.cfg.Log.Error("cannot remove a sandbox without a container", "sandbox", id, "error", err)
 		}
 		return
 	case err != nil:
-		return // the engine is away; follow comes back to this
+		return // the engine is unreachable; follow queries again after reconnecting
 	}
 	sb := row.Sandbox()
-	state, message := trueState(sb, got.Container.State)
+	state, message := observedState(sb, got.Container.State)
 	if state == sb.State {
 		return
 	}
@@ -179,8 +178,8 @@ func (p *Provider) refresh(ctx context.Context, id string) {
 	}
 }
 
-// trueState is the state of a sandbox whose container is in a state.
-func trueState(sb sandbox.Sandbox, s *engine.State) (sandbox.State, string) {
+// observedState returns the state of a sandbox according to its container.
+func observedState(sb sandbox.Sandbox, s *engine.State) (sandbox.State, string) {
 	switch {
 	case s == nil:
 		return sb.State, sb.Message
@@ -217,7 +216,7 @@ func (r *runner) ended(ctx context.Context, b *box) (reason string, ended bool) 
 	return exitMessage(s), s.Status == engine.StateExited || s.Status == engine.StateDead
 }
 
-// adopt finds the sandboxes of the state folder and removes what is unfinished.
+// adopt adopts the sandboxes of the state folder and removes unfinished ones.
 func (p *Provider) adopt(ctx context.Context) error {
 	list, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: p.own()})
 	if err != nil {
@@ -246,7 +245,7 @@ func (p *Provider) adopt(ctx context.Context) error {
 
 func (p *Provider) adoptOne(ctx context.Context, id string, containers []engine.Summary) error {
 	if err := sandbox.CheckName(id); err != nil { // it becomes a path
-		p.cfg.Log.Error("found an object that is not ours; leaving it alone", "id", id, "error", err)
+		p.cfg.Log.Error("ignoring an unknown object", "id", id, "error", err)
 		return nil
 	}
 	b := &box{dir: p.runner.boxDir(id)}
@@ -254,42 +253,42 @@ func (p *Provider) adoptOne(ctx context.Context, id string, containers []engine.
 	lost := errors.Is(err, fs.ErrNotExist) && len(containers) > 0
 	switch {
 	case lost:
-		// The state folder was lost. The labels hold what the sandbox began with.
+		// The state folder was lost. The labels contain the original state of the sandbox.
 		if rec, err = recordOf(containers[0]); err != nil {
-			p.cfg.Log.Error("cannot read the labels of a container; leaving it alone", "container", containers[0].ID, "error", err)
+			p.cfg.Log.Error("cannot read the labels of a container; ignoring it", "container", containers[0].ID, "error", err)
 			return nil
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		return os.RemoveAll(b.dir)
 	case err != nil:
-		p.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "sandbox", id, "error", err)
+		p.cfg.Log.Error("cannot read the record of a sandbox; ignoring the sandbox", "sandbox", id, "error", err)
 		return nil
 	}
 	b.rec = rec
-	b.rec.Sandbox.ID = id // which names the folder that we remove
-	whole := rec.Sandbox.State != sandbox.Creating && rec.Sandbox.State != sandbox.Deleting
+	b.rec.Sandbox.ID = id // it names the folder that is removed
+	complete := rec.Sandbox.State != sandbox.Creating && rec.Sandbox.State != sandbox.Deleting
 	for _, c := range containers {
-		if !whole || c.ID != rec.Container { // what a rollback left
+		if !complete || c.ID != rec.Container { // of an interrupted rollback
 			if err := p.runner.removeContainer(ctx, c.ID); err != nil {
 				return err
 			}
 		}
 	}
-	if !whole {
+	if !complete {
 		return p.runner.removeFiles(ctx, b)
 	}
 	got, err := p.engine.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		p.cfg.Log.Warn("the container of a sandbox was removed by someone else", "sandbox", id)
+		p.cfg.Log.Warn("the container of a sandbox was removed externally", "sandbox", id)
 		return p.runner.removeFiles(ctx, b)
 	}
 	if err != nil {
 		return err
 	}
-	b.rec.Sandbox.State, b.rec.Sandbox.Message = trueState(b.rec.Sandbox, got.Container.State)
-	if lost { // the sockets, too: nobody can reach what still runs
+	b.rec.Sandbox.State, b.rec.Sandbox.Message = observedState(b.rec.Sandbox, got.Container.State)
+	if lost { // with its sockets, so a running container is unreachable
 		b.rec.Sandbox.State, b.rec.Sandbox.Message = sandbox.Failed,
-			"the hub lost its connection to it, and its environment variables; set them and start it again"
+			"the hub has lost its connection and its environment variables; set them and start it again"
 		if err := errors.Join(b.makeFolders(), b.save(), p.runner.halt(ctx, b, p.cfg.StopGrace)); err != nil {
 			return err
 		}

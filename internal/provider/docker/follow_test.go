@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// afterOutage: what the engine ended can be started again, with its disk; what outlived it runs on.
+// afterOutage: sandboxes that the engine ended can be restarted with their disk; those that survived continue to run.
 func (h *hub) afterOutage(outage func(testing.TB)) {
 	h.t.Helper()
 	running, stopped := h.create(sandbox.Spec{Name: "running"}), h.create(sandbox.Spec{Name: "stopped"})
@@ -52,7 +52,7 @@ func (h *hub) afterOutage(outage func(testing.TB)) {
 func testRestart(h *hub)      { h.afterOutage(h.r.Restart) }
 func testEngineKilled(h *hub) { h.afterOutage(h.r.Kill) }
 
-// testRemoved: a container that someone removed is a sandbox that is gone.
+// testRemoved: if a container is removed externally, its sandbox is removed.
 func testRemoved(h *hub) {
 	sb, closed := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	events, err := h.Watch(h.t.Context())
@@ -78,7 +78,7 @@ func testRemoved(h *hub) {
 	}
 }
 
-// testLost: without the state folder, sandboxes are found by their labels.
+// testLost: after a loss of the state folder, sandboxes are adopted by their labels.
 func testLost(h *hub) {
 	sb := h.create(sandbox.Spec{Name: "found", Owner: "ann", Labels: map[string]string{"a": "b"}})
 	h.sh(sb.ID, "echo kept >file")
@@ -97,8 +97,8 @@ func testLost(h *hub) {
 	h.wantOutput(sb.ID, map[string]string{"cat file": "kept\n"})
 }
 
-// testLate: a container that the engine creates for a hub that was killed is removed by the
-// next one, whether that runs already or not; one that has run is left alone.
+// testLate: a container that the engine creates for a killed hub is removed by the next hub, before or after its start. A
+// container that has run is kept.
 func testLate(h *hub) {
 	h.createLate("late-running")
 	h.awaitRemoved("late-running")
@@ -115,7 +115,7 @@ func testLate(h *hub) {
 	}
 }
 
-// createLate lets the engine create a container for a sandbox that the hub does not know.
+// createLate creates a container of a sandbox that is unknown to the hub.
 func (h *hub) createLate(name string) {
 	h.t.Helper()
 	h.r.Run(h.t, nil, "create", "--network", "none", "--name", name, "--label", "io.cove.hub="+docker.Instance(h.cfg),
@@ -127,8 +127,7 @@ func (h *hub) awaitRemoved(name string) {
 	testenv.Poll(h.t, name+" is removed", func() bool { return h.r.Run(h.t, nil, "ps", "-aq", "--filter", "name="+name) == "" })
 }
 
-// testLateSubscription: the hub hears of what happens while the engine has answered the
-// request for events, and has not subscribed it yet.
+// testLateSubscription: the hub receives events that happen between the response of the engine and the subscription.
 func testLateSubscription(h *hub) {
 	if err := h.Close(); err != nil {
 		h.t.Fatal(err)

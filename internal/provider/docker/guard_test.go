@@ -60,7 +60,7 @@ func (h *hub) open() {
 	h.Provider = p
 }
 
-// clean deletes everything, also after a failure, and demands that nothing is left.
+// clean deletes everything, also after a failure, and fails if anything is left.
 func (h *hub) clean() {
 	ctx := context.Background()
 	all, err := h.List(ctx, sandbox.Filter{})
@@ -106,7 +106,7 @@ func (h *hub) request(id string, port int, path, body string) (string, error) {
 	return string(out), err
 }
 
-// sh runs a command of the shell inside, which has its programs built in.
+// sh runs a command of the shell inside, whose programs are built in.
 func (h *hub) sh(id, command string) string {
 	h.t.Helper()
 	out, err := h.request(id, 0, "/run", command)
@@ -126,7 +126,7 @@ func (h *hub) wantOutput(id string, commands map[string]string) {
 	}
 }
 
-// testWalls: a program inside is nobody, sees nothing of the host and reaches nothing.
+// testWalls: a program inside has no privileges, and cannot see or reach the host.
 func testWalls(h *hub) {
 	sb, bare := h.create(sandbox.Spec{Name: "walls", Env: map[string]string{"WORD": "hush-hush"}}),
 		h.create(sandbox.Spec{Name: "bare", NoRoot: true})
@@ -150,7 +150,7 @@ func testWalls(h *hub) {
 	h.wantOutput(sb.ID, map[string]string{"hostname": "walls\n", "grep ^NoNewPrivs /proc/self/status": "NoNewPrivs:\t0\n"})
 	h.wantOutput(bare.ID, map[string]string{"grep ^NoNewPrivs /proc/self/status": "NoNewPrivs:\t1\n"})
 	if strings.Contains(h.r.Run(h.t, nil, "inspect", "cove-"+sb.ID), "hush-hush") {
-		h.t.Error("the engine shows the environment")
+		h.t.Error("the labels contain the environment")
 	}
 	info := h.r.Run(h.t, nil, "inspect", "--format",
 		"{{.HostConfig.Privileged}} {{.HostConfig.NetworkMode}} {{.HostConfig.Binds}}", "cove-"+sb.ID)
@@ -159,8 +159,8 @@ func testWalls(h *hub) {
 	}
 }
 
-// testPlantedSocket: a sandbox whose root replaces the control socket by a link to one of
-// the host gets nobody to connect there.
+// testPlantedSocket: if root inside replaces the control socket with a link to a socket of the host, the hub does not
+// connect to that.
 func testPlantedSocket(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	host := filepath.Join(h.t.TempDir(), "host.sock")
@@ -176,14 +176,14 @@ func testPlantedSocket(h *hub) {
 	if out, err := h.request(sb.ID, 0, "/run", "true"); err == nil {
 		h.t.Errorf("reached %q", out)
 	}
-	// The next start clears it away.
+	// The next start removes it.
 	if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
 		h.t.Fatal(err)
 	}
 	h.wantOutput(sb.ID, map[string]string{"echo hello": "hello\n"})
 }
 
-// testLimits: limits are enforced, and change live.
+// testLimits: limits are enforced, and can be changed while a sandbox runs.
 func testLimits(h *hub) {
 	sb := h.create(sandbox.Spec{Resources: sandbox.Resources{MemoryLimit: 64 << 20, Pids: 40, CPULimit: 500, Files: 500}})
 	limits := func(memory int, pids, cpu string) {
@@ -257,7 +257,7 @@ func testSharedVolumes(h *hub) {
 	}
 }
 
-// testSnapshotSecrets: the image of a snapshot, which can be pushed and shared, says nothing of the sandbox it was taken of.
+// testSnapshotSecrets: the image of a snapshot, which can be pushed and shared, contains no data about its sandbox.
 func testSnapshotSecrets(h *hub) {
 	sb := h.create(sandbox.Spec{Owner: "ann", Env: map[string]string{"WORD": "hush-hush"}})
 	if _, err := h.Snapshot(h.t.Context(), sb.ID, "shared"); err != nil {
@@ -268,7 +268,7 @@ func testSnapshotSecrets(h *hub) {
 		!strings.Contains(got, `"io.cove.sandbox": ""`) {
 		h.t.Errorf("got %s, want neither a secret nor the sandbox", got)
 	}
-	// What others make of it has the same labels, and stays.
+	// Images that users build from it have the same labels, and are kept.
 	const theirs = "cove-test/theirs:1"
 	made := strings.TrimSpace(h.r.Run(h.t, nil, "create", "--network", "none", image))
 	h.r.Run(h.t, nil, "commit", made, theirs)
@@ -285,7 +285,7 @@ func testSnapshotSecrets(h *hub) {
 	h.open() // which removes the rest
 }
 
-// testImageChain: images that are based on each other are removed together, in whatever order the engine lists them.
+// testImageChain: parent and child images are removed together, independently of the order in which the engine lists them.
 func testImageChain(h *hub) {
 	hubLabel, image := "io.cove.hub="+docker.Instance(h.cfg), tinyImage
 	for i := range 6 { // in about a second, which is the resolution of that order
@@ -307,8 +307,7 @@ func testImageChain(h *hub) {
 	}
 }
 
-// testImageProgram: a spec that names a port gets the image's own program, with the image's
-// user, environment and folder.
+// testImageProgram: a spec with a port runs the program of the image, with its user, environment and folder.
 func testImageProgram(h *hub) {
 	const image = "cove-test/own:1"
 	h.r.Run(h.t, tinyRoot(h.t, ""), "import", "-c", "ENV FROM=image", "-c", "USER 1000", "-c", "WORKDIR /tmp",
@@ -327,8 +326,8 @@ func testNoImage(h *hub) {
 	}
 }
 
-// testBurst: after kill -9 of a hub in the middle of many creates, the next finds whole
-// sandboxes only, and nothing else is left.
+// testBurst: after kill -9 of a hub during many creates, the next hub has only complete sandboxes, and no other objects are
+// left.
 func testBurst(h *hub) {
 	if err := h.Close(); err != nil {
 		h.t.Fatal(err)
@@ -364,7 +363,7 @@ func testBurst(h *hub) {
 		}
 		h.wantOutput(sb.ID, map[string]string{"echo hello": "hello\n"})
 	}
-	// What the engine creates late for the first hub is removed by the second.
+	// The second hub removes containers that the engine creates late for the first.
 	testenv.Poll(h.t, "the engine has no other containers", func() bool {
 		return len(strings.Fields(h.r.Run(h.t, nil, "ps", "-aq", "--filter", "label=io.cove.hub="+docker.Instance(h.cfg)))) == len(all)
 	})

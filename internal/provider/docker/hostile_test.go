@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// testOthersDisks: the disk of another owner's snapshot is an image of the engine, and nobody gets it by its name or ID; nor can
-// an image be made to look like another owner's snapshot.
+// testOthersDisks: the disk of another owner's snapshot is an image of the engine, but cannot be used by its name or ID. An
+// image cannot imitate the snapshot of another owner.
 func testOthersDisks(h *hub) {
 	ann := h.create(sandbox.Spec{Owner: "ann"})
 	h.wantOutput(ann.ID, map[string]string{"echo private >/home/gem/secret && echo ok": "ok\n"})
@@ -39,7 +39,7 @@ func testOthersDisks(h *hub) {
 			h.t.Errorf("image %q: got %v, want %v", image, err, sandbox.ErrInvalid)
 		}
 	}
-	// An image that no sandbox uses as its disk can also be named by its ID.
+	// An image that is not the disk of a sandbox can be used by its ID.
 	tiny := strings.TrimSpace(h.r.Run(h.t, nil, "image", "inspect", "--format", "{{.Id}}", tinyImage))
 	if !strings.HasPrefix(tiny, "sha256:") {
 		tiny = "sha256:" + tiny
@@ -50,7 +50,7 @@ func testOthersDisks(h *hub) {
 	}
 }
 
-// testHostileImage: an image replaces neither the first process nor what the hub shows inside, and leaves nothing behind.
+// testHostileImage: an image can replace neither the first process nor the mounts of the hub, and leaves nothing behind.
 func testHostileImage(h *hub) {
 	const script = "#!/bin/sh\n(id -u; cat /proc/self/status) >/run/cove-control/planted\n"
 	for name, changes := range map[string][]string{
@@ -81,29 +81,29 @@ func testHostileImage(h *hub) {
 			sb, err := h.Create(t.Context(), sandbox.Spec{Name: "hostile-" + name, Owner: "bob", Image: image, NoRoot: true})
 			if planted, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "containers", "*", "control", "planted")); len(planted) > 0 {
 				text, _ := os.ReadFile(planted[0])
-				t.Errorf("a program of the image ran in the place of ours: %.200q", text)
+				t.Errorf("a program of the image replaced a program of the hub: %.200q", text)
 			}
 			if err == nil {
 				if out, err := h.request(sb.ID, 0, "/run", "id -u; grep ^NoNewPrivs /proc/self/status"); out != "1000\nNoNewPrivs:\t1\n" {
-					t.Errorf("got %q, %v, want the sandbox's user without a way to become root", out, err)
+					t.Errorf("got %q, %v, want the user of the sandbox, which cannot become root", out, err)
 				}
 				if err := h.Delete(t.Context(), sb.ID); err != nil {
 					t.Error(err)
 				}
 			} else if !errors.Is(err, sandbox.ErrInvalid) && !errors.Is(err, sandbox.ErrNotReady) {
-				t.Errorf("got %v, want it refused as invalid, or not ready", err)
+				t.Errorf("got %v, want it rejected as invalid or not ready", err)
 			}
 			if list, err := h.Snapshots(t.Context(), ""); err != nil || len(list) > 0 {
 				t.Errorf("got snapshots %v and error %v, want none", list, err)
 			}
 			if after := h.r.Run(t, nil, "volume", "ls", "-q"); after != volumes {
-				t.Errorf("got volumes %q, want those of before, %q", after, volumes)
+				t.Errorf("got volumes %q, want the previous ones, %q", after, volumes)
 			}
 		})
 	}
 }
 
-// plantedRoot is a root filesystem with further files.
+// plantedRoot is a root filesystem with additional files.
 func plantedRoot(t *testing.T, files map[string]string) io.Reader {
 	t.Helper()
 	var out bytes.Buffer

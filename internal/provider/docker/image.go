@@ -25,39 +25,38 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 )
 
-// base is what the image that a disk began with says about its program. Snapshots keep it,
-// because the image of a snapshot describes our own first process.
+// base describes the program of the original image of a disk. Snapshots store it, because the image of a snapshot
+// describes the hub's first process.
 type base struct {
 	Image   string   `json:"image,omitempty"` // its reference, as specs name it
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Workdir string   `json:"workdir,omitempty"`
-	// Checked says that the image has a health check, which must not run.
+	// Checked: the image has a health check, which must not run.
 	Checked bool `json:"checked,omitempty"`
-	// Committed says that the disk began with one that we committed.
+	// Committed: the disk started from an image that the hub has committed.
 	Committed bool `json:"committed,omitempty"`
 }
 
-// source is what a disk starts from. Its image is pinned.
+// source is the initial content of a disk. Its image is pinned.
 type source struct {
 	Image string // the engine's ID
 	Base  base
-	From  string // the snapshot, if it is one
+	From  string // the snapshot; empty if it is none
 }
 
-// images is the engine's images and snapshots. It keeps images that are about to be used from being collected.
+// images manages images and snapshots of the engine. Pinned images are not removed.
 type images struct {
 	*session
-	// making is held for reading while an image is made or found, until it is pinned, and for
-	// writing while unused ones are removed.
+	// making is held for reading until a new or found image is pinned, and for writing while unused images are removed.
 	making sync.RWMutex
 
 	mu       sync.Mutex
 	pins     map[string]int
-	reserved map[string]bool // tags of snapshots that are being taken
+	reserved map[string]bool // tags of snapshots in progress
 }
 
-// digestOf is the part of an image's ID that every answer of an engine has.
+// digestOf returns the digest of an image ID, whose prefix differs between responses of engines.
 func digestOf(id string) string { return strings.TrimPrefix(id, "sha256:") }
 
 func (i *images) pin(id string) {
@@ -81,7 +80,7 @@ func (i *images) pinned(id string) bool {
 	return i.pins[digestOf(id)] > 0
 }
 
-// reserve reports whether nobody else is taking a snapshot of that tag.
+// reserve reserves the tag of a snapshot. It returns false if the tag is reserved.
 func (i *images) reserve(tag string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -98,7 +97,7 @@ func (i *images) release(tag string) {
 	delete(i.reserved, tag)
 }
 
-// findSource finds what the disk of a spec starts from, and pins it.
+// findSource finds the initial content of a disk and pins it.
 func (i *images) findSource(ctx context.Context, spec sandbox.Spec) (source, error) {
 	if spec.Snapshot == "" {
 		return i.findImage(ctx, spec.Image)
@@ -114,40 +113,40 @@ func (i *images) findSource(ctx context.Context, spec sandbox.Spec) (source, err
 	return src, nil
 }
 
-// isDisk matches the names that hubs give to the disks of sandboxes. These are their owners' alone; and an image that is
-// pulled under such a name would be taken for a snapshot.
+// isDisk matches the names of disks of sandboxes, which only their owners may use. An image that is pulled under such a
+// name would be taken for a snapshot.
 var isDisk = regexp.MustCompile(`cove-[0-9a-f]{8}(/|-deleted)`)
 
-// inside are the folders that the hub mounts, which an image must not cover.
-var inside = []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir, path.Dir(control.ServerSocket)}
+// mounted are the folders that the hub mounts. Volumes of an image must not cover them.
+var mounted = []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir, path.Dir(control.ServerSocket)}
 
-// checkFound refuses an image that was found by its ID if that is the disk of a sandbox, or not all of the ID: every disk on the
-// engine could be guessed in a few attempts. It also refuses one that would cover what the hub mounts.
+// checkFound rejects an image that was found by its ID if it is the disk of a sandbox, or if the ID is abbreviated: disks
+// could be guessed in a few attempts. It also rejects images with volumes that cover mounts of the hub.
 func checkFound(name string, got client.ImageInspectResult) error {
 	id, isHub := strings.TrimPrefix(name, "sha256:"), false
 	if got.Config != nil {
 		_, isHub = got.Config.Labels[labelHub]
 		for volume := range got.Config.Volumes {
-			for _, dir := range inside {
+			for _, dir := range mounted {
 				if at := path.Clean("/" + volume); at == dir || strings.HasPrefix(at, dir+"/") {
-					return fmt.Errorf("%w: image %q has the volume %q, where a sandbox has its own files", sandbox.ErrInvalid, name, volume)
+					return fmt.Errorf("%w: image %q has the volume %q, which conflicts with a mount of sandboxes", sandbox.ErrInvalid, name, volume)
 				}
 			}
 		}
 	}
 	if full := digestOf(got.ID); strings.HasPrefix(full, id) && (isHub || id != full) {
-		return fmt.Errorf("%w: no such image: %q; use a name, or all 64 digits of an ID", sandbox.ErrInvalid, name)
+		return fmt.Errorf("%w: no such image: %q; use a name or all 64 digits of an ID", sandbox.ErrInvalid, name)
 	}
 	return nil
 }
 
-// findImage finds an image on the engine, which pulls it if need be.
+// findImage finds an image on the engine, or pulls it.
 func (i *images) findImage(ctx context.Context, name string) (source, error) {
 	ref := name
 	if ref == "" {
 		ref = i.cfg.Image
 	} else if isDisk.MatchString(ref) || strings.HasPrefix(ref, "sha256:") && len(ref) != len("sha256:")+2*sha256.Size {
-		return source{}, fmt.Errorf("%w: no such image: %q; for a snapshot, name it as such", sandbox.ErrInvalid, ref)
+		return source{}, fmt.Errorf("%w: no such image: %q; use the field snapshot for a snapshot", sandbox.ErrInvalid, ref)
 	}
 	got, err := i.engine.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
@@ -192,9 +191,8 @@ func (i *images) pull(ctx context.Context, ref string) error {
 	return fmt.Errorf("%w: pull image %q: %w", sandbox.ErrInvalid, ref, err)
 }
 
-// commit keeps the present disk of a sandbox as an image with labels, and pins it. The
-// engine pauses what runs meanwhile. Without a tag, the image lives as long as containers
-// use it.
+// commit stores the current disk of a sandbox as an image with labels, and pins it. The engine pauses running programs
+// during the commit. Without a tag, the image is removed when no container uses it.
 func (i *images) commit(ctx context.Context, b *box, tag string, labels map[string]string) (string, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", err
@@ -211,7 +209,7 @@ func (i *images) commit(ctx context.Context, b *box, tag string, labels map[stri
 	all := map[string]string{labelHub: i.instance, labelBase: origin, labelSandbox: "", labelID: "", labelName: "",
 		labelOwner: "", labelSnapshot: ""}
 	maps.Copy(all, labels)
-	changes := []string{} // not all engines look at the labels of a configuration
+	changes := []string{} // not all engines use the labels of Config
 	for k, v := range all {
 		changes = append(changes, "LABEL "+k+"="+v)
 	}
@@ -226,13 +224,13 @@ func (i *images) commit(ctx context.Context, b *box, tag string, labels map[stri
 	return made.ID, nil
 }
 
-// encodeLabel writes a value as an image's label: engines read quotes and spaces in different ways.
+// encodeLabel encodes a value as a label of an image. Base64 avoids quotes and spaces, which engines parse differently.
 func encodeLabel(v any) (string, error) {
 	data, err := json.Marshal(v)
 	return base64.RawURLEncoding.EncodeToString(data), err
 }
 
-// decodeLabel reads a value of encodeLabel, or plain JSON, as images of earlier releases have it.
+// decodeLabel decodes a value of encodeLabel, or plain JSON of earlier releases.
 func decodeLabel(label string, v any) error {
 	if strings.HasPrefix(label, "{") {
 		return json.Unmarshal([]byte(label), v)
@@ -244,7 +242,7 @@ func decodeLabel(label string, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// collect removes images of ours that nothing uses.
+// collect removes unused images of the hub.
 func (i *images) collect(ctx context.Context) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
@@ -254,11 +252,11 @@ func (i *images) collect(ctx context.Context) {
 	}
 }
 
-// collectOnce reports whether there may be more to remove: an image that others are based on can be removed only after them.
+// collectOnce reports whether more images may be removable: a parent image can be removed only after its children.
 func (i *images) collectOnce(ctx context.Context) (more bool) {
 	list, err := i.engine.ImageList(ctx, client.ImageListOptions{Filters: i.own()})
 	if err != nil {
-		i.cfg.Log.Warn("cannot list unused images; the next deletion tries again", "error", err)
+		i.cfg.Log.Warn("cannot list unused images; the next deletion retries", "error", err)
 		return false
 	}
 	removed, refused := false, false
@@ -272,14 +270,14 @@ func (i *images) collectOnce(ctx context.Context) (more bool) {
 			removed = true
 		case errdefs.IsConflict(err): // in use
 			refused = true
-		case !errdefs.IsNotFound(err): // not removed with another
-			i.cfg.Log.Warn("cannot remove an unused image; the next deletion tries again", "image", img.ID, "error", err)
+		case !errdefs.IsNotFound(err): // it was removed with another image
+			i.cfg.Log.Warn("cannot remove an unused image; the next deletion retries", "image", img.ID, "error", err)
 		}
 	}
 	return removed && refused
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last bytes.
 type tail struct {
 	max  int64
 	data []byte

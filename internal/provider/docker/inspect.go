@@ -33,7 +33,7 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) ([]byte, er
 	return p.runner.readLogs(ctx, row.Data, limit)
 }
 
-// maxLines bounds what is read of the logs, which may be many times of what is wanted.
+// maxLines bounds how much of the logs is downloaded, which can be many times the requested size.
 const maxLines = 10_000
 
 func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
@@ -50,7 +50,7 @@ func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, err
 	return end.bytes(), nil
 }
 
-// lastOutput quotes what a program wrote that is not ready, or nothing.
+// lastOutput returns the last output of a program for an error message; empty if there is none.
 func (r *runner) lastOutput(ctx context.Context, b *box) string {
 	call, cancel := steady(ctx)
 	defer cancel()
@@ -83,7 +83,7 @@ func (p *Provider) Stats(ctx context.Context, id string) (sandbox.Stats, error) 
 	if err := json.NewDecoder(got.Body).Decode(&s); err != nil {
 		return sandbox.Stats{}, fmt.Errorf("measure container: %w", err)
 	}
-	// As the kernel accounts for them: files that could be dropped at any time do not count.
+	// Like docker stats: the reclaimable page cache does not count.
 	cache := cmp.Or(s.MemoryStats.Stats["total_inactive_file"], s.MemoryStats.Stats["inactive_file"])
 	out.CPU, out.Pids = time.Duration(s.CPUStats.CPUUsage.TotalUsage), int64(s.PidsStats.Current)
 	out.Memory = int64(s.MemoryStats.Usage - min(cache, s.MemoryStats.Usage))
@@ -110,7 +110,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 		if slices.ContainsFunc(hidden, func(h string) bool {
 			return c.Path == h || strings.HasPrefix(c.Path, h+"/") || c.Kind == engine.ChangeAdd && strings.HasPrefix(h, c.Path+"/")
 		}) {
-			continue // mount points, and folders that were made for them
+			continue // mount points, and folders that were created for them
 		}
 		change, ok, err := p.runner.describe(ctx, name, c)
 		if err != nil {
@@ -128,7 +128,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 	return d, nil
 }
 
-// hiddenPaths are those of a container where something is mounted.
+// hiddenPaths returns the mount points of a container.
 func hiddenPaths(spec sandbox.Spec) []string {
 	hidden := []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir,
 		path.Dir(control.ServerSocket), isolate.ServerState, isolate.ServerLogs}
@@ -138,7 +138,7 @@ func hiddenPaths(spec sandbox.Spec) []string {
 	return hidden
 }
 
-// describe completes a change; ok is false for a folder in which something has changed.
+// describe completes a change; ok is false for a folder of which only entries have changed.
 func (r *runner) describe(ctx context.Context, name string, c engine.FilesystemChange) (change sandbox.Change, ok bool, err error) {
 	change = sandbox.Change{Path: c.Path, Kind: sandbox.Modified}
 	switch c.Kind {
@@ -149,7 +149,7 @@ func (r *runner) describe(ctx context.Context, name string, c engine.FilesystemC
 		return change, true, nil
 	}
 	got, err := r.engine.ContainerStatPath(ctx, name, client.ContainerStatPathOptions{Path: c.Path})
-	if errdefs.IsNotFound(err) { // removed since
+	if errdefs.IsNotFound(err) { // it was removed
 		return change, false, nil
 	}
 	if err != nil {

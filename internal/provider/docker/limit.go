@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// limit puts changed resources into effect, except the number of files, which changes with the next start. Podman 4.3 has
-// another call for it, whose effect it forgets when the container ends: the record says that it must be repeated.
+// limit applies changed resources, except the number of files, which changes at the next start. Podman 4.3 has a different
+// call whose effect ends with the container: the record says that it must be repeated.
 func (r *runner) limit(ctx context.Context, b *box, spec sandbox.Spec) error {
 	call, cancel := steady(ctx)
 	defer cancel()
@@ -39,10 +39,10 @@ func (r *runner) limit(ctx context.Context, b *box, spec sandbox.Spec) error {
 	return nil
 }
 
-// cpuPeriod is the time, in microseconds, in which a CPU limit is enforced.
+// cpuPeriod is the enforcement interval of a CPU limit, in microseconds.
 const cpuPeriod = 100_000
 
-// limitRunning changes the limits of a container that runs, by Podman's own API.
+// limitRunning changes the limits of a running container with the API of Podman.
 func (r *runner) limitRunning(ctx context.Context, id string, limits engine.Resources) error {
 	cpu := map[string]int64{}
 	if limits.CPUShares > 0 {
@@ -72,8 +72,8 @@ func (r *runner) limitRunning(ctx context.Context, id string, limits engine.Reso
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("the engine answers %s: %s", resp.Status, bytes.TrimSpace(said))
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("the engine returned %s: %s", resp.Status, bytes.TrimSpace(text))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// registry has one image, whose layer it sends when it is told to.
+// registry has one image, whose layer it sends on demand.
 type registry struct {
 	address string
 	asked   chan struct{} // receives when someone wants the layer
@@ -72,7 +72,7 @@ func startRegistry(t *testing.T, r rig) *registry {
 	return reg
 }
 
-// await waits until someone wants the layer.
+// await waits until the layer is requested.
 func (r *registry) await(t *testing.T) {
 	t.Helper()
 	testenv.Poll(t, "the engine wants the layer", func() bool { return len(r.asked) > 0 })
@@ -107,8 +107,8 @@ func (r *registry) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// testSlowImage: whoever waits for an image can be called off, deleted or killed, and
-// nothing of it is left; who goes on waiting gets the sandbox.
+// testSlowImage: a create that waits for an image can be canceled, deleted or killed without leaving anything behind. Other
+// creates that wait for the image succeed.
 func testSlowImage(h *hub) {
 	reg := startRegistry(h.t, h.r)
 	image := reg.address + "/cove-test/slow:1"
@@ -168,7 +168,7 @@ func testSlowImage(h *hub) {
 	}
 }
 
-// testKilledPulling: a hub that is killed while it waits for an image leaves nothing.
+// testKilledPulling: a hub that is killed while it waits for an image leaves nothing behind.
 func testKilledPulling(h *hub) {
 	reg := startRegistry(h.t, h.r)
 	if err := h.Close(); err != nil {

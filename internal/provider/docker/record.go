@@ -15,7 +15,7 @@ import (
 // Names in the state folder.
 const (
 	boxesName   = "containers" // a folder for each sandbox
-	binName     = "bin"        // the programs that are injected
+	binName     = "bin"        // the programs of Config.Programs
 	recordName  = "record.json"
 	seccompName = "seccomp.json"
 	hubName     = "hub"     // container.HubDir
@@ -23,12 +23,12 @@ const (
 	initProgram = "cove-container"
 )
 
-// The labels of our objects on the engine.
+// Labels of objects on the engine.
 const (
 	labelHub      = "io.cove.hub" // the instance
 	labelID       = "io.cove.id"
-	labelName     = "io.cove.name"  // at creation, for people
-	labelOwner    = "io.cove.owner" // at creation, for people; of volumes, for us
+	labelName     = "io.cove.name"  // at creation; informative
+	labelOwner    = "io.cove.owner" // at creation; informative except for volumes
 	labelSandbox  = "io.cove.sandbox"
 	labelSnapshot = "io.cove.snapshot"
 	labelBase     = "io.cove.base"
@@ -36,19 +36,19 @@ const (
 	labelCreated  = "io.cove.created"
 )
 
-// record is everything about a sandbox that the engine does not know.
+// record is the persistent state of a sandbox that the engine does not store.
 type record struct {
 	Sandbox   sandbox.Sandbox `json:"sandbox"`
 	Container string          `json:"container,omitempty"`
-	// Generation counts the containers that the sandbox has had.
+	// Generation is the number of rollbacks. Each generation has another container.
 	Generation int    `json:"generation,omitempty"`
 	Base       base   `json:"base"`
-	From       string `json:"from,omitempty"` // the snapshot its disk started from
-	// Relimit says that the container has other limits than the sandbox whenever it starts.
+	From       string `json:"from,omitempty"` // the snapshot from which its disk was created
+	// Relimit: the limits must be applied after each start of the container.
 	Relimit bool `json:"relimit,omitempty"`
 }
 
-// box is a sandbox; only who has acquired its row uses it.
+// box is a sandbox. Only the caller that has acquired its row may use it.
 type box struct {
 	dir string
 	rec record
@@ -56,8 +56,7 @@ type box struct {
 
 func (r *runner) boxDir(id string) string { return filepath.Join(r.cfg.Dir, boxesName, id) }
 
-// containerName names the container of a generation, for people and for removal when its ID
-// is not known.
+// containerName returns the name of the container of a generation, with which it can be removed if its ID is unknown.
 func containerName(id string, generation int) string {
 	if generation == 0 {
 		return "cove-" + id
@@ -70,8 +69,8 @@ func (b *box) makeFolders() error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
-	// Whatever our umask is: any user inside may read what is for it, and the first process
-	// may be any user. The folder above is closed to everyone outside.
+	// Independently of the umask, any user inside may read the hub's files, and the first process may run as any user. The
+	// parent folder is private.
 	for name, mode := range map[string]os.FileMode{hubName: 0o755, controlName: 0o777 | os.ModeSticky} {
 		dir := filepath.Join(b.dir, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -108,8 +107,8 @@ func loadRecord(dir string) (rec record, err error) {
 	return rec, err
 }
 
-// installPrograms copies the programs that sandboxes get into the state folder. A later hub,
-// with other programs, does not change those of sandboxes that run.
+// installPrograms copies the programs of sandboxes into the state folder. A later hub with other programs does not change
+// those of running sandboxes.
 func (r *runner) installPrograms() error {
 	dir := filepath.Join(r.cfg.Dir, binName)
 	if err := os.Chmod(dir, 0o755); err != nil {

@@ -23,22 +23,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 )
 
-// runner makes containers and takes them through their lives. It knows nothing of other
-// sandboxes.
+// runner manages the lifecycle of containers.
 type runner struct {
 	*session
 	volumes  *volumes
 	exits    exits
-	security []string // options of all containers, in the engine's words
+	security []string // options of all containers, in the format of the engine
 }
 
-// engineTime bounds one call to the engine, which a busy machine answers slowly.
-const engineTime = 5 * time.Minute
+// engineTimeout bounds one call to the engine, which can be slow on a busy machine.
+const engineTimeout = 5 * time.Minute
 
-// steady is a context for calls to the engine that must not be cut short: it could carry
-// them out after we have given up.
+// steady returns a context for calls that must not be canceled: the engine could still execute them after the
+// cancellation.
 func steady(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), engineTime)
+	return context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
 }
 
 // makeContainer creates the container of the next generation, without starting it.
@@ -49,9 +48,9 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	call, cancel := steady(ctx)
 	defer cancel()
 	sb := b.rec.Sandbox
-	known := sandbox.Sandbox{ID: sb.ID, Spec: sb.Spec, Created: sb.Created}
-	known.Spec.Env = nil // it may hold secrets, which engines show and copy into the images of snapshots
-	kept, err := json.Marshal(known)
+	stored := sandbox.Sandbox{ID: sb.ID, Spec: sb.Spec, Created: sb.Created}
+	stored.Spec.Env = nil // it may contain secrets; engines show labels and copy them into images of snapshots
+	label, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}
@@ -64,13 +63,13 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 		Entrypoint: []string{filepath.Join(isolate.Programs, initProgram)}, Cmd: []string{},
 		StopSignal: "SIGTERM",
 		Labels: map[string]string{labelHub: r.instance, labelID: sb.ID, labelName: sb.Spec.Name,
-			labelOwner: sb.Spec.Owner, labelSandbox: string(kept), labelBase: string(origin)},
+			labelOwner: sb.Spec.Owner, labelSandbox: string(label), labelBase: string(origin)},
 	}
-	if src.Base.Checked { // only then: Podman makes a timer of systemd even for no check
+	if src.Base.Checked { // only then, because Podman creates a systemd timer even for no check
 		cfg.Healthcheck = &engine.HealthConfig{Test: []string{"NONE"}}
 	}
 	if r.switchesUser(sb.Spec, src.Base) {
-		cfg.User = "0:0" // the first process becomes the sandbox's user
+		cfg.User = "0:0" // the first process switches to the user of the sandbox
 	}
 	made, err := r.engine.ContainerCreate(call, client.ContainerCreateOptions{Config: cfg,
 		HostConfig: r.hostConfig(b), Name: containerName(sb.ID, b.rec.Generation)})
@@ -81,7 +80,7 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	return nil
 }
 
-// explain turns an error of the engine into one of ours where the caller can act on it.
+// explain adds the error code for callers, and advice, to an error of the engine.
 func explain(err error) error {
 	switch {
 	case strings.Contains(err.Error(), "bind source path does not exist"):
@@ -92,13 +91,12 @@ func explain(err error) error {
 	return err
 }
 
-// capabilities are those that root inside keeps: what package managers and sudo need.
-// Without them, it is still root of its own files.
+// capabilities are the capabilities of root inside: package managers and sudo require them.
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 	"SETFCAP", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE"}
 
-// masked are the paths that a container cannot read: those that engines hide, and others that
-// tell about the whole machine.
+// masked are the paths that a container cannot read: those that engines mask by default, and others that describe the
+// whole machine.
 var masked = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
@@ -106,9 +104,9 @@ var masked = []string{
 	"/proc/buddyinfo", "/proc/cmdline", "/proc/locks", "/proc/pressure", "/proc/schedstat", "/proc/softirqs", "/proc/vmstat", "/proc/zoneinfo",
 }
 
-// Sizes of what is in memory.
+// Sizes of tmpfs mounts.
 const (
-	shmSize    = 1 << 30 // Chromium needs much; it counts as the sandbox's memory
+	shmSize    = 1 << 30 // Chromium needs much; it counts towards the memory limit
 	socketSize = 1 << 20
 )
 
@@ -118,7 +116,8 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize,
 		Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
 		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
-		Tmpfs:     map[string]string{filepath.Dir(control.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
+		Tmpfs: map[string]string{filepath.Dir(control.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s",
+			socketSize, r.socketMode(b))},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: filepath.Join(r.cfg.Dir, binName), Target: isolate.Programs, ReadOnly: true},
 			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: containerinit.HubDir, ReadOnly: true},
@@ -136,17 +135,17 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 	return h
 }
 
-// socketMode is the mode of the folder of the server's socket. It belongs to root, because not every engine can give a tmpfs
-// to a user: the first process does.
+// socketMode returns the mode of the folder of the server's socket. It belongs to root until the first process changes
+// the owner, because not every engine supports owners of tmpfs mounts.
 func (r *runner) socketMode(b *box) string {
 	if r.switchesUser(b.rec.Sandbox.Spec, b.rec.Base) {
 		return "0755"
 	}
-	return "1777" // the first process is whatever user the image says
+	return "1777" // the first process runs as the user of the image
 }
 
-// resources are the limits of a spec that the engine enforces. The first process limits open files, because with any such limit
-// Podman sets another, which the machine may forbid.
+// resources returns the limits that the engine enforces. The first process limits open files, because Podman would
+// additionally set a limit that the machine may forbid.
 func (r *runner) resources(spec sandbox.Spec) engine.Resources {
 	want, d := spec.Resources, r.cfg.Defaults
 	memory := cmp.Or(want.MemoryLimit, max(d.MemoryLimit, want.Memory))
@@ -157,24 +156,24 @@ func (r *runner) resources(spec sandbox.Spec) engine.Resources {
 	}
 }
 
-// command is what runs: the spec's, the image's own if the spec names the port which that
-// serves, or else ours.
-func (r *runner) command(spec sandbox.Spec, from base) (command []string, ours bool) {
+// command returns what runs: the command of the spec, the program of the image if the spec has a server port, or the
+// default. SwitchUser reports whether it runs as the user of sandboxes.
+func (r *runner) command(spec sandbox.Spec, from base) (command []string, switchUser bool) {
 	switch {
 	case len(spec.Command) > 0:
-		command, ours = spec.Command, true
+		command, switchUser = spec.Command, true
 	case spec.Server.Port == 0 && len(r.cfg.Command) > 0 || len(from.Command) == 0:
-		command, ours = r.cfg.Command, true
+		command, switchUser = r.cfg.Command, true
 	default:
 		command = from.Command
 	}
-	return slices.Concat(command, spec.Args), ours
+	return slices.Concat(command, spec.Args), switchUser
 }
 
-// switchesUser reports whether the program runs as the sandbox's user.
+// switchesUser reports whether the program runs as the user of sandboxes.
 func (r *runner) switchesUser(spec sandbox.Spec, from base) bool {
-	_, ours := r.command(spec, from)
-	return ours
+	_, switchUser := r.command(spec, from)
+	return switchUser
 }
 
 // baseEnv is the environment of every sandbox.
@@ -185,19 +184,19 @@ func baseEnv() map[string]string {
 	}
 }
 
-// userEnv is that of programs which run as the sandbox's user.
+// userEnv is the environment of programs that run as the user of sandboxes.
 func userEnv() map[string]string {
 	return map[string]string{
 		"HOME": isolate.Home, "USER": isolate.User, "LOGNAME": isolate.User,
-		// What the user installs without sudo lands in the home.
+		// Packages that the user installs without sudo are stored in the home.
 		"NPM_CONFIG_PREFIX": isolate.Home + "/.local", "PIP_BREAK_SYSTEM_PACKAGES": "1",
 	}
 }
 
-// writePlan tells the first process what to run.
+// writePlan writes the plan of the first process.
 func (r *runner) writePlan(b *box) error {
 	spec, from := b.rec.Sandbox.Spec, b.rec.Base
-	command, ours := r.command(spec, from)
+	command, switchUser := r.command(spec, from)
 	env := baseEnv()
 	image := map[string]string{}
 	for _, pair := range from.Env {
@@ -205,7 +204,7 @@ func (r *runner) writePlan(b *box) error {
 		image[k] = v
 	}
 	layers := []map[string]string{image, r.cfg.Env, spec.Env}
-	if ours {
+	if switchUser {
 		layers = append([]map[string]string{userEnv()}, layers...)
 	}
 	for _, more := range layers {
@@ -218,7 +217,7 @@ func (r *runner) writePlan(b *box) error {
 	if _, set := env["WORKSPACE"]; !set && workdir != "" && workdir != "/" {
 		env["WORKSPACE"] = workdir
 	}
-	if ours {
+	if switchUser {
 		workdir = cmp.Or(workdir, isolate.Home)
 	}
 	env[sandbox.EnvEgress] = "unix:" + filepath.Join(containerinit.HubDir, containerinit.EgressName)
@@ -226,7 +225,7 @@ func (r *runner) writePlan(b *box) error {
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
 	}
-	plan := containerinit.Plan{Command: command, Workdir: workdir, SwitchUser: ours,
+	plan := containerinit.Plan{Command: command, Workdir: workdir, SwitchUser: switchUser,
 		Files: uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files))}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		plan.Env = append(plan.Env, k+"="+env[k])
@@ -237,7 +236,7 @@ func (r *runner) writePlan(b *box) error {
 			plan.Volumes = append(plan.Volumes, v.Target)
 		}
 	}
-	// Every user inside may be the program's.
+	// The program can run as any user, so all users may read the plan.
 	return writeJSON(filepath.Join(b.dir, hubName, containerinit.PlanName), 0o644, plan)
 }
 
@@ -262,7 +261,7 @@ func (r *runner) removeFiles(ctx context.Context, b *box) error {
 // removePause is the pause between attempts to remove a container that is being removed.
 const removePause = 20 * time.Millisecond
 
-// removeContainer removes a container, and returns when it is gone.
+// removeContainer removes a container and returns when it does not exist.
 func (r *runner) removeContainer(ctx context.Context, name string) error {
 	for {
 		_, err := r.engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
@@ -272,7 +271,7 @@ func (r *runner) removeContainer(ctx context.Context, name string) error {
 		case !errdefs.IsConflict(err):
 			return fmt.Errorf("remove container: %w", err)
 		}
-		select { // another removal is under way
+		select { // another removal is in progress
 		case <-ctx.Done():
 			return fmt.Errorf("remove container: %w", err)
 		case <-time.After(removePause):

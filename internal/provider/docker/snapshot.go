@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// snapshotTag is the reference of a snapshot's image. An owner can have any name, a
-// reference cannot.
+// snapshotTag returns the reference of the image of a snapshot. It contains a hash of the owner, whose name may be no valid
+// reference.
 func (i *images) snapshotTag(owner, name string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return i.snapshotRepository() + hex.EncodeToString(sum[:8]) + ":" + name
@@ -26,22 +26,23 @@ func (i *images) snapshotTag(owner, name string) string {
 
 func (i *images) snapshotRepository() string { return "cove-" + i.instance + "/" }
 
-// isSnapshot reports whether one of the tags of an image is a snapshot's.
+// isSnapshot reports whether one of the tags of an image belongs to a snapshot.
 func (i *images) isSnapshot(tags []string) bool {
 	return slices.ContainsFunc(tags, func(t string) bool { return strings.Contains(t, i.snapshotRepository()) })
 }
 
-// deletedTag names an image that lost its snapshot's name.
+// deletedTag returns the name of the image of a deleted snapshot.
 func (i *images) deletedTag(id string) string { return i.deletedRepository() + digestOf(id) }
 
 func (i *images) deletedRepository() string { return "cove-" + i.instance + "-deleted:" }
 
-// isNameInUse reports whether a tag is a snapshot's or someone else's: an image that is built from a snapshot has our labels, too.
+// isNameInUse reports whether a tag belongs to a snapshot or a user. Images that users build from a snapshot also have the
+// labels of the hub.
 func (i *images) isNameInUse(tag string) bool {
 	return !strings.Contains(tag, "<none>") && !strings.Contains(tag, i.deletedRepository())
 }
 
-// findSnapshot finds an owner's snapshot, and pins its image.
+// findSnapshot finds a snapshot and pins its image.
 func (i *images) findSnapshot(ctx context.Context, owner, name string) (src source, info sandbox.Snapshot, err error) {
 	missing := fmt.Errorf("%w: %q", sandbox.ErrNoSnapshot, name)
 	if sandbox.CheckName(name) != nil {
@@ -98,12 +99,12 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 	case !errors.Is(err, sandbox.ErrNoSnapshot):
 		return sandbox.Snapshot{}, err
 	}
-	// The size is known only to the image, whose labels cannot change.
-	kept, err := encodeLabel(info)
+	// The size is not part of the label: only the finished image has it, whose labels cannot change.
+	label, err := encodeLabel(info)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	img, err := p.images.commit(ctx, b, tag, map[string]string{labelSnapshot: kept})
+	img, err := p.images.commit(ctx, b, tag, map[string]string{labelSnapshot: label})
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -116,7 +117,7 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 	return info, nil
 }
 
-// layerSize is the size of an image's last layer: what the sandbox had written.
+// layerSize returns the size of the last layer of an image: the data that the sandbox has written.
 func (i *images) layerSize(ctx context.Context, id string) (int64, error) {
 	got, err := i.engine.ImageHistory(ctx, id)
 	if err != nil {
@@ -146,7 +147,7 @@ func (p *Provider) Snapshots(ctx context.Context, owner string) ([]sandbox.Snaps
 			continue
 		}
 		if info.Size, err = p.images.layerSize(ctx, img.ID); err != nil {
-			if errdefs.IsNotFound(err) { // deleted meanwhile
+			if errdefs.IsNotFound(err) { // it was deleted
 				continue
 			}
 			return nil, err
@@ -159,8 +160,8 @@ func (p *Provider) Snapshots(ctx context.Context, owner string) ([]sandbox.Snaps
 	return all, nil
 }
 
-// DeleteSnapshot implements sandbox.Snapshotter. Only the name goes at once; the image
-// stays while sandboxes stand on it.
+// DeleteSnapshot implements sandbox.Snapshotter. It removes the name immediately; the image is kept while sandboxes use
+// it.
 func (p *Provider) DeleteSnapshot(ctx context.Context, owner, name string) error {
 	ctx, done, err := p.table.Begin(ctx)
 	if err != nil {
@@ -180,8 +181,8 @@ func (p *Provider) DeleteSnapshot(ctx context.Context, owner, name string) error
 	return nil
 }
 
-// untag takes a name from an image that containers may use. An engine refuses to take the last one, or, if forced, may remove the
-// containers, too: the image gets another name first.
+// untag removes a name of an image that containers may use. The image gets another name first, because an engine refuses
+// to remove the last one or, if forced, may remove the containers, too.
 func (i *images) untag(ctx context.Context, id, tag string) error {
 	call, cancel := steady(ctx)
 	defer cancel()
@@ -211,8 +212,7 @@ func (p *Provider) Rollback(ctx context.Context, id, name string) error {
 	if src.Base.Image != b.rec.Base.Image {
 		return fmt.Errorf("%w: snapshot %q has image %q, the sandbox has %q", sandbox.ErrInvalid, name, src.Base.Image, b.rec.Base.Image)
 	}
-	// The record says which container is the sandbox: the others are removed by whoever
-	// finds them.
+	// The record names the container of the sandbox: a later hub removes all others.
 	before := b.rec
 	b.rec.Sandbox.Spec = row.Sandbox().Spec
 	b.rec.Generation, b.rec.Base, b.rec.From, b.rec.Relimit = before.Generation+1, src.Base, src.From, false
@@ -258,7 +258,7 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 	}, p.Delete)
 }
 
-// copyDisk commits the disk of a sandbox, and completes the specs of its forks.
+// copyDisk commits the disk of a sandbox and completes the specs of its forks.
 func (p *Provider) copyDisk(ctx context.Context, id string, specs []sandbox.Spec) (source, []sandbox.Spec, error) {
 	ctx, row, release, err := p.acquire(ctx, id)
 	if err != nil {

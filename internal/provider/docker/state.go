@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// acquire begins a call on a sandbox that is neither created nor deleted at the moment.
+// acquire begins a call on a sandbox that is not being created or deleted.
 func (p *Provider) acquire(ctx context.Context, id string) (_ context.Context, _ *sandbox.Row[*box], release func(), err error) {
 	ctx, done, err := p.table.Begin(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func (p *Provider) acquire(ctx context.Context, id string) (_ context.Context, _
 	return ctx, row, func() { row.Release(); done() }, nil
 }
 
-// transition brings a sandbox to a state, unless it is in it.
+// transition changes the state of a sandbox with do, unless it has that state.
 func (p *Provider) transition(ctx context.Context, id string, to sandbox.State, from []sandbox.State,
 	do func(context.Context, *sandbox.Row[*box]) error) error {
 	ctx, row, release, err := p.acquire(ctx, id)
@@ -43,8 +43,7 @@ func (p *Provider) transition(ctx context.Context, id string, to sandbox.State, 
 	return do(ctx, row)
 }
 
-// pauseAttempts is how often a pause is tried: a busy machine may fail to freeze a
-// container in time.
+// pauseAttempts is the number of attempts to pause: a busy machine may fail to freeze a container in time.
 const pauseAttempts = 3
 
 // Pause implements sandbox.Provider.
@@ -82,8 +81,7 @@ func (p *Provider) Stop(ctx context.Context, id string) error {
 	from := []sandbox.State{sandbox.Running, sandbox.Paused, sandbox.Failed}
 	return p.transition(ctx, id, sandbox.Stopped, from, func(ctx context.Context, row *sandbox.Row[*box]) error {
 		b, before := row.Data, row.Data.rec.Sandbox
-		// First what we intend: if we are killed now, an ended container was stopped, and one
-		// that runs is running.
+		// Record the intention first: after a restart of the hub, a container that has ended is stopped, not failed.
 		b.rec.Sandbox.State = sandbox.Stopped
 		if err := b.save(); err != nil {
 			b.rec.Sandbox = before
@@ -111,7 +109,7 @@ func (p *Provider) Stop(ctx context.Context, id string) error {
 	})
 }
 
-// halt ends everything in the container, gracefully at first if there is time for that.
+// halt stops the container after a grace period.
 func (r *runner) halt(ctx context.Context, b *box, grace time.Duration) error {
 	call, cancel := steady(ctx)
 	defer cancel()
@@ -175,7 +173,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	b.rec.Sandbox.State = sandbox.Deleting
 	err = b.save()
 	if err == nil {
-		err = p.scrap(ctx, row)
+		err = p.remove(ctx, row)
 	}
 	if err != nil {
 		b.rec.Sandbox = before

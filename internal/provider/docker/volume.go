@@ -18,20 +18,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// volumes is the engine's volumes.
+// volumes manages the volumes of the engine.
 type volumes struct {
 	*session
 	mu sync.Mutex // held while volumes are created and deleted
 }
 
-// name is the engine's name of a volume.
+// name returns the name of a volume on the engine.
 func (o *volumes) name(owner, name string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return "cove-" + o.instance + "-" + hex.EncodeToString(sum[:8]) + "-" + name
 }
 
-// use creates the volumes that a spec names and that do not exist. The sandbox is
-// in the table by now, so nobody deletes them.
+// use creates the missing volumes of a spec. The sandbox must be in the table, so that its volumes cannot be deleted.
 func (o *volumes) use(ctx context.Context, spec sandbox.Spec) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

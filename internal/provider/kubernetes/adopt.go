@@ -2,78 +2,67 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/box"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/cluster"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/disks"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// adoptAtOnce is how many unfinished sandboxes are removed at the same time.
-const adoptAtOnce = 16
-
-// adopt finds the sandboxes of a namespace and removes what is unfinished. It returns the
-// version of the Pods that it has seen.
-func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
-	kept, _, err := api.ListAll[secret](ctx, place, secrets, p.selector(kindSandbox))
+// adopt adopts the sandboxes of a namespace and removes what is unfinished. It returns the version of its list of
+// Pods.
+func (p *Provider) adopt(ctx context.Context, ns *api.Client) (string, error) {
+	records, _, err := api.ListAll[cluster.Secret](ctx, ns, cluster.Secrets, p.session.Selector(cluster.KindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list Secrets: %w", err)
 	}
-	running, version, err := api.ListAll[podState](ctx, place, pods, p.selector(kindSandbox))
+	running, version, err := p.watcher.List(ctx, ns)
 	if err != nil {
-		return "", fmt.Errorf("list Pods: %w", err)
+		return "", err
 	}
-	homes, _, err := api.ListAll[claim](ctx, place, claims, p.selector(kindSandbox))
+	homes, _, err := api.ListAll[disks.Claim](ctx, ns, cluster.Claims, p.session.Selector(cluster.KindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list PersistentVolumeClaims: %w", err)
 	}
-	p.runner.pods.replaceAll(place.Namespace, running, 0)
-	// Removals wait for Pods to end, which the watch tells.
-	life, stop := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		place.Watch(life, pods, p.selector(kindSandbox), version, func(kind string, o json.RawMessage) error {
-			var st podState
-			if err := json.Unmarshal(o, &st); err == nil && kind == "DELETED" {
-				p.runner.pods.drop(st.Metadata.Name)
-			}
-			return nil
-		})
-	})
-	defer watching.Wait()
+	stop := p.watcher.FollowRemovals(ctx, ns, version) // removals wait for Pods to end
 	defer stop()
 
 	var work batch
-	current := map[string]string{} // the Pod of a sandbox; empty leaves all alone
-	home := map[string]string{}    // the claim of its home
-	for _, s := range kept {
-		current[s.Metadata.Name] = ""
-		rec, err := readRecord(s)
+	pod := map[string]string{}  // the current Pod of a sandbox; empty: do not remove any of its objects
+	home := map[string]string{} // the claim of its home
+	for _, s := range records {
+		pod[s.Metadata.Name] = ""
+		rec, err := box.ReadRecord(s)
 		if err != nil {
-			p.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "secret", s.Metadata.Name, "error", err)
+			p.session.Config.Log.Error("cannot read the record of a sandbox; ignoring the sandbox", "secret", s.Metadata.Name, "error", err)
 			continue
 		}
-		current[rec.Sandbox.ID], home[rec.Sandbox.ID] = rec.podName(), rec.homeName()
-		work.Go(func() error { return p.adoptOne(ctx, place, s, rec) })
+		pod[rec.Sandbox.ID], home[rec.Sandbox.ID] = rec.PodName(), rec.HomeName()
+		work.Go(func() error { return p.adoptOne(ctx, ns, s, rec) })
 	}
-	for _, st := range running {
-		id, name := st.Metadata.Labels[labelID], st.Metadata.Name
-		if pod, known := current[id]; !known || pod != "" && pod != name { // of an earlier generation
-			work.Go(func() error { return p.runner.endPod(ctx, place, name, 0) })
+	for _, found := range running {
+		id, name := found.Metadata.Labels[cluster.LabelID], found.Metadata.Name
+		if current, known := pod[id]; !known || current != "" && current != name { // of an earlier generation
+			work.Go(func() error { return p.creator.RemovePod(ctx, ns, name, 0) })
 		}
 	}
-	for _, c := range homes {
-		id, name := c.Metadata.Labels[labelID], c.Metadata.Name
-		if pod, known := current[id]; !known || pod != "" && home[id] != name { // of a rollback that was cut short, or is over
-			work.Go(func() error { return place.Remove(ctx, claims, name, -1) })
+	for _, found := range homes {
+		id, name := found.Metadata.Labels[cluster.LabelID], found.Metadata.Name
+		if current, known := pod[id]; !known || current != "" && home[id] != name { // of a rollback
+			work.Go(func() error { return ns.Remove(ctx, cluster.Claims, name, -1) })
 		}
 	}
 	return version, work.Wait()
 }
 
-// batch does several things at once, but not too many.
+// maxConcurrentAdoptions is how many sandboxes are adopted, or removed, concurrently.
+const maxConcurrentAdoptions = 16
+
+// batch runs functions with limited concurrency.
 type batch struct {
 	wg    sync.WaitGroup
 	slots chan struct{}
@@ -83,7 +72,7 @@ type batch struct {
 
 func (b *batch) Go(f func() error) {
 	if b.slots == nil {
-		b.slots = make(chan struct{}, adoptAtOnce)
+		b.slots = make(chan struct{}, maxConcurrentAdoptions)
 	}
 	b.slots <- struct{}{}
 	b.wg.Go(func() {
@@ -100,49 +89,40 @@ func (b *batch) Wait() error {
 	return b.err
 }
 
-func readRecord(s secret) (rec record, err error) {
-	if err := json.Unmarshal(s.Data[recordName], &rec); err != nil {
-		return rec, err
-	}
-	if rec.Sandbox.ID != s.Metadata.Name {
-		return rec, fmt.Errorf("it is the record of %q", rec.Sandbox.ID)
-	}
-	return rec, rec.Sandbox.Spec.Validate()
-}
-
-func (p *Provider) adoptOne(ctx context.Context, place *client, s secret, rec record) error {
-	b := &box{rec: rec, api: place}
-	b.remember(s)
-	if err := p.runner.connect(b); err != nil {
+func (p *Provider) adoptOne(ctx context.Context, ns *api.Client, s cluster.Secret, rec box.Record) error {
+	b := box.New(p.session, rec)
+	b.API = ns
+	b.Loaded(s)
+	if err := p.connector.OpenTunnel(b); err != nil {
 		return fmt.Errorf("adopt sandbox %s: %w", rec.Sandbox.ID, err)
 	}
 	if rec.Sandbox.State == sandbox.Creating || rec.Sandbox.State == sandbox.Deleting {
-		return p.runner.removeAll(ctx, b)
+		return p.removeObjects(ctx, b)
 	}
 	p.pin(rec.Restore)
-	state, message := p.trueState(rec)
+	state, message := p.observedState(rec)
 	switch {
 	case state == sandbox.Deleting:
-		p.cfg.Log.Warn("the Pod of a sandbox was removed by someone else", "sandbox", rec.Sandbox.ID)
-		return p.runner.removeAll(ctx, b)
-	case state == sandbox.Stopped && !p.runner.pods.gone(rec.podName()): // a stop, or start, that was cut short
-		if err := p.runner.removePod(ctx, b, rec.podName(), p.cfg.StopGrace); err != nil {
+		p.session.Config.Log.Warn("the Pod of a sandbox was removed externally", "sandbox", rec.Sandbox.ID)
+		return p.removeObjects(ctx, b)
+	case state == sandbox.Stopped && !p.watcher.Missing(rec.PodName()): // a stop or start was interrupted
+		if err := p.creator.Remove(ctx, b, p.session.Config.StopGrace); err != nil {
 			return err
 		}
 	case state == sandbox.Running:
-		st, _ := p.runner.pods.get(rec.podName())
-		b.where.set(st.Metadata.Name)
-		if st.Metadata.Labels[labelOwner] != p.labels(rec.Sandbox)[labelOwner] { // the last hub had no time for it
-			p.relabelLater(b, rec.Sandbox.ID)
+		pod, _ := p.watcher.Get(rec.PodName())
+		b.Pod.Set(pod.Metadata.Name)
+		if pod.Metadata.Labels[cluster.LabelOwner] != p.session.Labels(rec.Sandbox)[cluster.LabelOwner] {
+			p.relabelLater(b, rec.Sandbox.ID) // the previous hub ended before it did
 		}
 	}
 	if state != rec.Sandbox.State {
 		next := rec.Sandbox.Clone()
 		next.State, next.Message = state, message
-		if err := p.store(ctx, b, next); err != nil {
+		if err := b.SaveSandbox(ctx, next, nil); err != nil {
 			return err
 		}
 	}
-	_, err := p.table.Adopt(b.rec.Sandbox, b)
+	_, err := p.table.Adopt(b.Record.Sandbox, b)
 	return err
 }

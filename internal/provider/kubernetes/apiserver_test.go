@@ -27,8 +27,8 @@ const (
 	namespace = "sandboxes"
 )
 
-// apiServer stands in for the API server of a cluster: it keeps objects as JSON, with versions,
-// preconditions, watches and owners, and its kubelet runs Pods as processes.
+// apiServer simulates the API server of a cluster: it stores objects as JSON, with versions, preconditions, watches and owners,
+// and its kubelet runs Pods as processes.
 type apiServer struct {
 	t       testing.TB
 	kubelet *kubelet
@@ -42,7 +42,7 @@ type apiServer struct {
 	news    chan struct{} // closed with every change
 	cut     chan struct{} // closed to end watches
 	asked   map[string]bool
-	// how often a claim is still found after its deletion, as one that a controller has to release first
+	// how often a claim is found after its deletion, like a claim with a finalizer
 	kept     int
 	looks    map[string]int                       // how often a deleted claim was found, by name
 	faults   func(r *http.Request) int            // a status to answer with; 0 is none
@@ -82,14 +82,14 @@ func (s *apiServer) start(address string) {
 	s.serving.Go(func() { s.server.Serve(l) })
 }
 
-// stop ends all connections.
+// stop closes all connections.
 func (s *apiServer) stop() {
 	s.server.Close()
 	s.cutWatches()
 	s.serving.Wait()
 }
 
-// cutWatches ends all watches, as load balancers do.
+// cutWatches ends all watches, like a load balancer.
 func (s *apiServer) cutWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,14 +97,14 @@ func (s *apiServer) cutWatches() {
 	s.cut = make(chan struct{})
 }
 
-// forget makes all versions up to now too old for a watch.
+// forget expires all current versions for watches.
 func (s *apiServer) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history, s.lost = nil, s.version
 }
 
-// keepClaims makes claims outlast their deletion until someone has looked for them a few times.
+// keepClaims keeps deleted claims until they were queried a few times.
 func (s *apiServer) keepClaims(looks int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(out)
 }
 
-// verbOf is the verb of RBAC.
+// verbOf returns the verb for RBAC.
 func verbOf(r *http.Request, names []string) string {
 	switch {
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
@@ -201,7 +201,7 @@ func problem(code int, format string, args ...any) (int, any) {
 	return code, doc{"kind": "Status", "code": code, "message": fmt.Sprintf(format, args...)}
 }
 
-// handle carries out a request on objects.
+// handle executes a request.
 func (s *apiServer) handle(r *http.Request, kind string, names []string, body []byte) (int, any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,14 +308,14 @@ func (s *apiServer) remove(kind, name string, options doc) (int, any) {
 	return http.StatusOK, clone(old)
 }
 
-// markDeleted notes that an object is to go.
+// markDeleted marks an object as deleted.
 func (s *apiServer) markDeleted(kind string, old doc) {
 	next := clone(old)
 	metaOf(next)["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
 	s.store(kind, "MODIFIED", next)
 }
 
-// look is called when someone finds an object.
+// look is called when a request finds an object.
 func (s *apiServer) look(kind, name string) {
 	if kind != "persistentvolumeclaims" || metaOf(s.objects[kind][name])["deletionTimestamp"] == nil {
 		return
@@ -326,7 +326,7 @@ func (s *apiServer) look(kind, name string) {
 	}
 }
 
-// drop removes an object, and what it owns.
+// drop removes an object and the objects that it owns.
 func (s *apiServer) drop(kind, name string) {
 	old, ok := s.objects[kind][name]
 	if !ok {
@@ -354,7 +354,7 @@ func (s *apiServer) drop(kind, name string) {
 	}
 }
 
-// store keeps an object under a new version.
+// store stores an object with a new version.
 func (s *apiServer) store(kind, what string, o doc) {
 	s.version++
 	metaOf(o)["resourceVersion"] = strconv.Itoa(s.version)
@@ -372,7 +372,7 @@ func (s *apiServer) tell(kind, what string, o doc) {
 	s.news = make(chan struct{})
 }
 
-// setStatus is for the kubelet and other controllers.
+// setStatus is used by the kubelet and controllers.
 func (s *apiServer) setStatus(kind, name string, status doc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,7 +383,7 @@ func (s *apiServer) setStatus(kind, name string, status doc) {
 	}
 }
 
-// confirmEnd is for the kubelet: a Pod that is being deleted has ended.
+// confirmEnd is used by the kubelet when a deleted Pod has ended.
 func (s *apiServer) confirmEnd(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -392,7 +392,7 @@ func (s *apiServer) confirmEnd(name string) {
 	}
 }
 
-// pageLimit is smaller than what is asked for, so that lists have several pages.
+// pageLimit is smaller than requested, so that lists have several pages.
 const pageLimit = 7
 
 func (s *apiServer) list(kind string, query url.Values) (int, any) {
@@ -552,7 +552,7 @@ func clone(o doc) doc {
 	return out
 }
 
-// merge is JSON Merge Patch.
+// merge applies a JSON Merge Patch.
 func merge(target, patch any) any {
 	p, ok := patch.(doc)
 	if !ok {

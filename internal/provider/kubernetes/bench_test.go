@@ -22,9 +22,8 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// BenchmarkCluster prints how long sandboxes take on a real cluster, through a hub, until a command
-// inside has printed something: new ones, warm
-// ones, and many of these at once; beside them the time of the one write to the API server that a claim cannot do without.
+// BenchmarkCluster prints the time until the first output of a command in sandboxes of a real cluster: new ones, warm ones, and
+// many concurrent warm ones. For comparison, it prints the time of one write to the API server, which every claim requires.
 func BenchmarkCluster(b *testing.B) {
 	const crowd, claims = 100, 20
 	k := cluster.StartKubernetes(b)
@@ -95,7 +94,7 @@ func show(what string, all []time.Duration) time.Duration {
 	return at(50)
 }
 
-// newWriter returns what measures the API server alone: a patch of a Secret like that of a sandbox, over a connection that is open.
+// newWriter returns a function that measures only the API server: a patch of a Secret over an open connection.
 func newWriter(b *testing.B, k *cluster.Kubernetes) func() time.Duration {
 	path := "/api/v1/namespaces/" + realNamespace + "/secrets"
 	content := func(i int) map[string]any {
@@ -116,7 +115,7 @@ func newWriter(b *testing.B, k *cluster.Kubernetes) func() time.Duration {
 	}
 }
 
-// benchHub is the real program, which reaches Pods by their addresses.
+// benchHub is the real program with direct connections to Pods.
 type benchHub struct {
 	*client.Client
 	socket string
@@ -150,14 +149,14 @@ func startBenchHub(b *testing.B, k *cluster.Kubernetes, bin string, pool int) *b
 	return h
 }
 
-// warm is how many sandboxes are ready.
+// warm returns the number of warm sandboxes.
 func (h *benchHub) warm(b *testing.B) (n int) {
 	_, after, _ := strings.Cut(metricsOf(b, h.socket), `cove_pool_ready{environment="bench"} `)
 	fmt.Sscan(after, &n)
 	return n
 }
 
-// say creates a sandbox and runs a command in it. It returns how long the former took, and both.
+// say creates a sandbox and runs a command. It returns the duration of the create, and of both.
 func (h *benchHub) say(ctx context.Context, name string) (create, all time.Duration, err error) {
 	began := time.Now()
 	if _, err := h.Create(ctx, client.CreateOptions{Name: name, Environment: "bench"}); err != nil {

@@ -38,7 +38,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 // render returns the objects of the chart, by kind and name.
 func render(t *testing.T, values ...string) (map[string]map[string]any, error) {
 	t.Helper()
-	// a Helm that go install builds assumes an old one
+	// Helm built by go install assumes an old version of Kubernetes.
 	args := []string{"template", "cove", chartPath, "--namespace", "cove", "--kube-version", "1.34"}
 	for _, v := range values {
 		args = append(args, "--set", v)
@@ -68,7 +68,7 @@ func decodeObjects(t *testing.T, text string) map[string]map[string]any {
 	}
 }
 
-// everyValue turns on all that the chart can.
+// everyValue sets every value of the chart.
 var everyValue = []string{
 	"replicas=2", "pullSecrets={registry}", "env.COVE_LOG_LEVEL=debug", "nodeSelector.disk=fast",
 	"persistence.storageClass=shared", "domain=cove.example.com", "trustedProxies={10.0.0.0/8}",
@@ -84,8 +84,8 @@ var everyValue = []string{
 	"sandboxes.tenants[1].tenant=bob@example.com", "sandboxes.tenants[1].namespace=cove-bob",
 }
 
-// TestChart: the chart is valid, its defaults are install.yaml, and what is switched on is there.
-func TestChart(t *testing.T) {
+// TestChartDefaults: the chart is valid, and its defaults are install.yaml.
+func TestChartDefaults(t *testing.T) {
 	t.Parallel()
 	if out, err := helm(t, "lint", "--strict", chartPath); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -99,10 +99,10 @@ func TestChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	installed := decodeObjects(t, string(data))
-	delete(installed, "Namespace cove") // which belongs to who runs helm install
+	delete(installed, "Namespace cove") // helm install creates it
 	for name, o := range installed {
 		if !reflect.DeepEqual(o, plain[name]) {
-			t.Errorf("%s: install.yaml has\n%v\nthe chart\n%v", name, o, plain[name])
+			t.Errorf("%s: install.yaml has\n%v\nand the chart has\n%v", name, o, plain[name])
 		}
 	}
 	for name := range plain {
@@ -110,11 +110,22 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s is in the chart, but not in install.yaml", name)
 		}
 	}
+}
 
+// renderAll renders the chart with every value.
+func renderAll(t *testing.T) map[string]map[string]any {
+	t.Helper()
 	full, err := render(t, everyValue...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return full
+}
+
+// TestChartSettings: every value becomes a setting of the hub, and all settings exist.
+func TestChartSettings(t *testing.T) {
+	t.Parallel()
+	full := renderAll(t)
 	settings, err := os.ReadFile("../../../docs/settings-hub.md")
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +138,7 @@ func TestChart(t *testing.T) {
 			got[name] = dig(e, "valueFrom", "secretKeyRef", "name").(string) + " " + dig(e, "valueFrom", "secretKeyRef", "key").(string)
 		}
 		if name != "POD_IP" && !strings.Contains(string(settings), "`"+name+"`") {
-			t.Errorf("the hub has no setting %s", name)
+			t.Errorf("setting %s does not exist", name)
 		}
 	}
 	for name, want := range map[string]any{
@@ -145,6 +156,12 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got[name], want)
 		}
 	}
+}
+
+// TestChartObjects: optional objects have the values.
+func TestChartObjects(t *testing.T) {
+	t.Parallel()
+	full := renderAll(t)
 	for _, c := range []struct {
 		object string
 		path   []any
@@ -173,28 +190,38 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s %v: got %v, want %v", c.object, c.path, got, c.want)
 		}
 	}
+}
+
+// TestChartRights: no value changes the rights of the hub, and those of optional features match their manifests.
+func TestChartRights(t *testing.T) {
+	t.Parallel()
+	full := renderAll(t)
+	plain, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
 	claims, err := os.ReadFile(claimsPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := decodeObjects(t, string(claims))["Role cove-claims"]; !reflect.DeepEqual(dig(full["Role cove-claims"],
 		"rules"), want["rules"]) {
-		t.Errorf("the rights to claims: got %v, claims.yaml has %v", full["Role cove-claims"], want)
+		t.Errorf("rights to claims: got %v, want those of claims.yaml: %v", full["Role cove-claims"], want)
 	}
 	if !reflect.DeepEqual(full["Role cove"], plain["Role cove"]) {
-		t.Error("some setting changes the rights of the hub")
+		t.Error("a value changes the rights of the hub")
 	}
-	// In the namespace of a tenant it has the same, except for the lease, of which there is one.
+	// The rights in the namespace of a tenant are equal, except for the lease.
 	rules := plain["Role cove"]["rules"].([]any)
 	if got := dig(full["Role cove-acme"], "rules"); !reflect.DeepEqual(got, rules[:len(rules)-1]) ||
 		dig(rules[len(rules)-1], "resources", 0) != "leases" {
-		t.Errorf("the hub may do %v in a tenant's namespace", got)
+		t.Errorf("in the namespace of a tenant: got rules %v, want those of the hub without the lease", got)
 	}
 }
 
-// TestChartCuts: with a VolumeSnapshotClass, the hub has the setting and, in every namespace of
+// TestChartVolumeSnapshots: with a VolumeSnapshotClass, the hub has the setting and, in every namespace of
 // sandboxes, the rights of volumesnapshots.yaml.
-func TestChartCuts(t *testing.T) {
+func TestChartVolumeSnapshots(t *testing.T) {
 	t.Parallel()
 	all, err := render(t, "sandboxes.snapshots.class=homes", "sandboxes.disk=persistent",
 		"sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme")
@@ -215,11 +242,11 @@ func TestChartCuts(t *testing.T) {
 	if !slices.ContainsFunc(env, func(e any) bool {
 		return dig(e, "name") == "COVE_KUBERNETES_SNAPSHOT_CLASS" && dig(e, "value") == "homes"
 	}) {
-		t.Errorf("got %v, want the class", env)
+		t.Errorf("got variables %v, want the class", env)
 	}
 }
 
-// dig returns what is below a path of keys and indexes, or nil.
+// dig returns the value at a path of keys and indexes, or nil.
 func dig(o any, path ...any) any {
 	for _, step := range path {
 		switch at := o.(type) {
@@ -239,8 +266,8 @@ func dig(o any, path ...any) any {
 	return o
 }
 
-// TestChartRefuses: values that cannot work are refused, with what to do.
-func TestChartRefuses(t *testing.T) {
+// TestChartRejectsValues: invalid values are rejected with advice.
+func TestChartRejectsValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ values, want string }{
 		{"replicas=2,persistence.accessMode=ReadWriteOnce", "set persistence.accessMode to ReadWriteMany"},
@@ -255,7 +282,8 @@ func TestChartRefuses(t *testing.T) {
 		{"sandboxes.snapshots.endpoint=https://s3.example.com", "set sandboxes.snapshots.bucket"},
 		{"sandboxes.snapshots.endpoint=s3.example.com", "endpoint"},
 		{"sandboxes.snapshots.class=homes", "set sandboxes.disk to persistent"},
-		{"sandboxes.snapshots.class=homes,sandboxes.disk=persistent,sandboxes.snapshots.endpoint=https://s3.example.com,sandboxes.snapshots.bucket=cove", "not both"},
+		{"sandboxes.snapshots.class=homes,sandboxes.disk=persistent,sandboxes.snapshots.endpoint=https://s3.example.com," +
+			"sandboxes.snapshots.bucket=cove", "not both"},
 		{"replica=2", "replica"},
 		{"sandboxes.tenants[0].tenant=acme", "namespace"},
 		{"sandboxes.tenants[0].tenant=a=b,sandboxes.tenants[0].namespace=x", "tenant"},
@@ -267,8 +295,8 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestChartExplained: every value has an explanation.
-func TestChartExplained(t *testing.T) {
+// TestChartValuesHaveComments: every value has a comment.
+func TestChartValuesHaveComments(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(chartPath + "/values.yaml")
 	if err != nil {
@@ -281,8 +309,8 @@ func TestChartExplained(t *testing.T) {
 		}
 		name, _, _ := strings.Cut(line, ":")
 		if i > 0 && strings.HasPrefix(lines[i-1], "#") || slices.Contains([]string{"service", "sandboxes", "tolerations"}, name) {
-			continue // tolerations belong to what is above, the others explain themselves below
+			continue // they share the comment above, or their fields have comments
 		}
-		t.Errorf("%s has no explanation", name)
+		t.Errorf("%s has no comment", name)
 	}
 }

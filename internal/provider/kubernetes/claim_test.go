@@ -68,7 +68,7 @@ func (r *claimRig) remove(kind, name string) {
 	}
 }
 
-// claimState is what we look at in an object.
+// claimState is the checked part of an object.
 type claimState struct {
 	Status struct {
 		Conditions []struct{ Type, Status, Reason, Message string }
@@ -108,7 +108,7 @@ func (r *claimRig) want(kind, name, status, reason string) (message string) {
 	return message
 }
 
-// sandboxes are those of all users, by owner and name.
+// sandboxes returns all sandboxes by owner and name.
 func (r *claimRig) sandboxes() map[string]string {
 	r.t.Helper()
 	list, err := r.hub.List(r.t.Context(), client.ListOptions{User: "*"})
@@ -122,7 +122,7 @@ func (r *claimRig) sandboxes() map[string]string {
 	return out
 }
 
-// template is a SandboxTemplate in which a shell runs, with more fields of its Pod.
+// template returns a SandboxTemplate that runs a shell, with additional fields of its Pod.
 func (r *claimRig) template(name, more string) {
 	r.put("SandboxTemplate", name, fmt.Sprintf(`
 envVarsInjectionPolicy: Allowed
@@ -140,7 +140,7 @@ podTemplate:
         securityContext: {allowPrivilegeEscalation: false, runAsUser: 1000, capabilities: {drop: [ALL]}}`, more, r.image))
 }
 
-// serveClaims is what holds on every cluster.
+// serveClaims contains the checks for every cluster.
 func serveClaims(r *claimRig) {
 	r.hub = r.start()
 	r.template("plain", "")
@@ -156,7 +156,7 @@ func serveClaims(r *claimRig) {
 	o, err := r.get("SandboxClaim", "a")
 	all := r.sandboxes()
 	if err != nil || o.Status.Sandbox.Name != "a" || len(all) != 1 || all["ann/a"] == "" {
-		r.t.Fatalf("got %+v, %v and the sandboxes %v, want ann's sandbox a, whatever labels a claim has", o, err, all)
+		r.t.Fatalf("got %+v, %v and the sandboxes %v, want ann's sandbox a, independently of labels", o, err, all)
 	}
 	r.hub.wantOutput(all["ann/a"], "echo $GREETING $NAME; id -u", "hello ann\n1000\n")
 
@@ -171,7 +171,7 @@ func serveClaims(r *claimRig) {
 	r.put("Sandbox", "own", fmt.Sprintf("{podTemplate: {spec: {containers: [{name: main, image: %q}]}}}", r.image))
 	r.want("Sandbox", "own", "True", "DependenciesReady")
 	r.hub.wantOutput(r.sandboxes()["ann/own"], "echo hello", "hello\n")
-	// Who deletes the sandbox itself gets no other.
+	// A deleted sandbox of a claim is not replaced.
 	if err := r.hub.Delete(r.t.Context(), r.sandboxes()["ann/own"]); err != nil {
 		r.t.Fatal(err)
 	}
@@ -181,7 +181,8 @@ func serveClaims(r *claimRig) {
 	testenv.Poll(r.t, "nothing is left", func() bool { return len(r.sandboxes()) == 0 })
 }
 
-// greedy: whoever may create objects in a namespace gets neither more warm sandboxes than the user's limit, nor the hub's memory.
+// greedy: a user who may create objects in a namespace cannot exceed the limit of warm sandboxes or exhaust the memory of the
+// hub.
 func (r *claimRig) greedy() {
 	r.t.Helper()
 	r.put("SandboxWarmPool", "greedy", "{replicas: 1000, sandboxTemplateRef: {name: plain}}")
@@ -192,12 +193,12 @@ func (r *claimRig) greedy() {
 	r.remove("SandboxWarmPool", "greedy")
 	r.put("SandboxClaim", "huge", "{warmPoolRef: {name: fast}, env: [{name: A, value: "+strings.Repeat("x", 900<<10)+"}]}")
 	if m := r.want("SandboxClaim", "huge", "False", "InvalidTemplate"); !strings.Contains(m, "use at most") {
-		r.t.Errorf("got %.200q, want that it is too large", m)
+		r.t.Errorf("got %.200q, want one about its size", m)
 	}
 	r.remove("SandboxClaim", "huge")
 }
 
-// refused: what a sandbox cannot be is refused in the object, and served as soon as it can.
+// refused: unsupported claims are rejected in their status, and served when they become supported.
 func (r *claimRig) refused() {
 	r.t.Helper()
 	r.put("SandboxClaim", "b", "{warmPoolRef: {name: slow}}")
@@ -222,7 +223,7 @@ func (r *claimRig) refused() {
 	r.remove("SandboxClaim", "c")
 }
 
-// quota: claims count for their user; one that was too many is served when there is room.
+// quota: claims count towards the quota of their user; a rejected claim is served when there is quota.
 func (r *claimRig) quota() {
 	r.t.Helper()
 	r.put("SandboxClaim", "d", "{warmPoolRef: {name: slow}}")
@@ -237,7 +238,7 @@ func (r *claimRig) quota() {
 	testenv.Poll(r.t, "the sandboxes of deleted claims are gone", func() bool { return len(r.sandboxes()) == 2 })
 }
 
-// restarted: a hub that was killed finds the sandboxes of its claims, and ends those whose claims are gone.
+// restarted: a hub that was killed adopts the sandboxes of its claims, and deletes those without a claim.
 func (r *claimRig) restarted() (kept []string) {
 	r.t.Helper()
 	before := r.sandboxes()
@@ -254,7 +255,7 @@ func (r *claimRig) restarted() (kept []string) {
 	return []string{"a", "f"}
 }
 
-// expired: a claim whose time is up has no sandbox, and goes itself if it says so.
+// expired: the sandbox of an expired claim is deleted, and the claim too if it requests that.
 func (r *claimRig) expired() {
 	r.t.Helper()
 	soon := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
@@ -268,7 +269,7 @@ func (r *claimRig) expired() {
 	r.remove("SandboxClaim", "h")
 }
 
-// claimFlags are those of a hub that serves claims.
+// claimFlags returns the flags of a hub that serves claims.
 func claimFlags(ns string) []string {
 	return []string{"--tenants", "--kubernetes-claims", ns + "=ann", "--tenant-sandboxes", "3"}
 }
@@ -291,7 +292,7 @@ func (h *realHub) signIn(state string) *realHub {
 	return h
 }
 
-// testClaims: claims are served, with the rights of claims.yaml, and recorded.
+// testClaims: claims are served with the rights of claims.yaml, and audited.
 func testClaims(t *testing.T) {
 	bin := t.TempDir()
 	testenv.Build(t, map[string]string{bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio"})
@@ -317,18 +318,18 @@ func testClaims(t *testing.T) {
 		log = append(log, part...)
 	}
 	if !bytes.Contains(log, []byte(`"op":"claim_create"`)) || !bytes.Contains(log, []byte(`"tenant":"ann"`)) {
-		t.Errorf("the audit log does not tell of claims: %.2000s", log)
+		t.Errorf("the audit log has no entries about claims: %.2000s", log)
 	}
 	s.wantClaimRights(t)
 }
 
-// wantClaimRights compares what was asked for with claims.yaml.
+// wantClaimRights compares the used rights with claims.yaml.
 func (s *apiServer) wantClaimRights(t *testing.T) {
 	t.Helper()
 	var asked, allowed []string
 	s.mu.Lock()
 	for what := range s.asked {
-		// The tests themselves ask for these.
+		// The tests use these.
 		if verb, _, _ := strings.Cut(what, " "); strings.Contains(what, "agents.x-k8s.io") && verb != "create" &&
 			verb != "get" && !strings.HasSuffix(what, "templates") || strings.HasPrefix(what, "list ext") || strings.HasPrefix(what, "watch ext") {
 			asked = append(asked, strings.Replace(what, "/v1beta1", "", 1))
@@ -360,11 +361,11 @@ func (s *apiServer) wantClaimRights(t *testing.T) {
 	})
 	slices.Sort(allowed)
 	if !slices.Equal(asked, allowed) {
-		t.Errorf("the hub asks for\n%s\nclaims.yaml allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
+		t.Errorf("the hub uses\n%s\nand claims.yaml allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
 	}
 }
 
-// call sends a request of a user of the cluster.
+// call sends a request as a user of the cluster.
 func (s *apiServer) call(method, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -390,8 +391,8 @@ func (s *apiServer) call(method, path string, in, out any) error {
 	return json.Unmarshal(data, out)
 }
 
-// testRealClaims: claims are served on a real cluster with the real definitions, by a hub that has the rights of
-// install.yaml and claims.yaml alone.
+// testRealClaims: a hub with only the rights of install.yaml and claims.yaml serves claims on a real cluster with the real
+// definitions.
 func testRealClaims(k *real) {
 	const ns = "agents"
 	files, _ := filepath.Glob("../../../.tools/agent-sandbox/crds/*.yaml")

@@ -34,7 +34,7 @@ const (
 	realHubImage = "registry.test/hub:1"
 )
 
-// real is a real cluster, with the installation's namespaces and role.
+// real is a real cluster with the namespaces and the role of the installation.
 type real struct {
 	*cluster.Kubernetes
 	t  *testing.T
@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 			t.Run(name, func(t *testing.T) { t.Parallel(); run(&real{k.Kubernetes, t, realNamespace}) })
 		}
 	})
-	// These take parts away that the others need.
+	// These tests stop parts that the others require.
 	for name, run := range map[string]func(*real){"restarts": testRealRestarts, "drain": testRealDrain,
 		"full": testRealFull, "replicas": testRealReplicas} {
 		t.Run(name, func(t *testing.T) { run(&real{k.Kubernetes, t, realNamespace}) })
@@ -78,7 +78,7 @@ func loadImages(t testing.TB, k *cluster.Kubernetes) (bin string) {
 	return bin
 }
 
-// tinyFiles are a shell and its friends.
+// tinyFiles are a shell and basic programs.
 func tinyFiles(t testing.TB) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -123,7 +123,7 @@ func (k *real) install() {
 	}
 }
 
-// apply creates an object, as kubectl would.
+// apply creates an object like kubectl.
 func (k *real) apply(object map[string]any) {
 	k.t.Helper()
 	if err := k.Do(k.t.Context(), http.MethodPost, pathOf(object), object, nil); err != nil {
@@ -131,7 +131,7 @@ func (k *real) apply(object map[string]any) {
 	}
 }
 
-// pathOf is where an object is created.
+// pathOf returns the path for the creation of an object.
 func pathOf(object map[string]any) string {
 	m := object["metadata"].(map[string]any)
 	version, kind := object["apiVersion"].(string), strings.ToLower(object["kind"].(string))
@@ -152,7 +152,7 @@ func pathOf(object map[string]any) string {
 	return path + "/" + plural
 }
 
-// testRealChart: an API server accepts what the chart makes with everything switched on, as far as it knows it.
+// testRealChart: an API server accepts the objects of the chart with all values whose kinds it supports.
 func testRealChart(k *real) {
 	all, err := render(k.t, everyValue...)
 	if err != nil {
@@ -175,9 +175,8 @@ func testRealChart(k *real) {
 	}
 }
 
-// testRealTenants: the sandboxes and volumes of a tenant are in its own namespace, whose
-// ResourceQuota and LimitRange apply to it alone. What they
-// refuse is reported in the cluster's words, and nothing is left.
+// testRealTenants: the sandboxes and volumes of a tenant are in its namespace, whose ResourceQuota and LimitRange apply only to
+// the tenant. Their errors are passed through verbatim, and nothing is left behind.
 func testRealTenants(k *real) {
 	const own = "tenant-acme"
 	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": own,
@@ -205,7 +204,7 @@ func testRealTenants(k *real) {
 	mine := h.create(sandbox.Spec{Name: "first", Owner: "acme", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
 	if _, err := h.Create(k.t.Context(), sandbox.Spec{Name: "second", Owner: "acme"}); !errors.Is(err,
 		sandbox.ErrExhausted) || !strings.Contains(err.Error(), "exceeded quota: all") {
-		k.t.Errorf("got %v, want that the quota is exceeded", err)
+		k.t.Errorf("got %v, want an exceeded quota", err)
 	}
 	common := h.create(sandbox.Spec{Name: "first", Owner: "bob", Resources: sandbox.Resources{MemoryLimit: 2 << 30}})
 	for _, kind := range []string{"pods", "secrets"} {
@@ -217,13 +216,13 @@ func testRealTenants(k *real) {
 	var policies objects
 	if err := k.Do(k.t.Context(), http.MethodGet, "/apis/networking.k8s.io/v1/namespaces/"+own+"/networkpolicies",
 		nil, &policies); err != nil || len(policies.Items) != 1 {
-		k.t.Errorf("got %+v, %v, want the rules of the network", policies, err)
+		k.t.Errorf("got %+v, %v, want a NetworkPolicy", policies, err)
 	}
 	if _, err := h.Update(k.t.Context(), common.ID, func(s *sandbox.Spec) error {
 		s.Name, s.Owner = "moved", "acme"
 		return nil
 	}); !errors.Is(err, sandbox.ErrInvalid) || h.SamePlace("bob", "acme") || !h.SamePlace("bob", "carol") {
-		k.t.Errorf("got %v, want that a Pod cannot move to another namespace", err)
+		k.t.Errorf("got %v, want an error about the other namespace", err)
 	}
 	if err := h.Close(); err != nil {
 		k.t.Fatal(err)
@@ -235,7 +234,7 @@ func testRealTenants(k *real) {
 	if err != nil || len(volumes) != 1 || len(volumes[0].Sandboxes) != 1 {
 		k.t.Errorf("got %+v, %v, want the volume", volumes, err)
 	}
-	// Whoever removes a Pod in the tenant's namespace is noticed there, too.
+	// External removals of Pods are detected in the tenant's namespace, too.
 	if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/"+own+"/pods/"+mine.ID,
 		map[string]any{"gracePeriodSeconds": 1}, nil); err != nil {
 		k.t.Fatal(err)
@@ -255,10 +254,10 @@ func (k *real) config() kubernetes.Config {
 	}
 }
 
-// realNamespace is that of install.yaml: Pod Security is restricted.
+// realNamespace is the namespace of install.yaml, with Pod Security level restricted.
 const realNamespace = "cove-sandboxes"
 
-// objects is a list of what we look at.
+// objects is a list with the checked fields.
 type objects struct {
 	Items []struct {
 		Metadata struct {
@@ -296,7 +295,7 @@ func (k *real) left(hub string) (names []string) {
 	return names
 }
 
-// open opens a provider that is cleaned up with the test.
+// open opens a provider and cleans up with the test.
 func (k *real) open(change func(*kubernetes.Config)) *hub {
 	k.t.Helper()
 	cfg := k.config()
@@ -323,7 +322,7 @@ func testRealProvider(k *real) {
 	})
 }
 
-// testRealWalls: what the Pod says is what the node does.
+// testRealWalls: the node enforces the security settings of a Pod.
 func testRealWalls(k *real) {
 	h := k.open(nil)
 	sb := h.create(sandbox.Spec{Name: "walls", Env: map[string]string{"SECRET": "s3cret"},
@@ -344,8 +343,8 @@ func testRealWalls(k *real) {
 	}
 }
 
-// testRealBurst: after kill -9 of a hub in the middle of many creates, the next finds whole
-// sandboxes only, and nothing else is left.
+// testRealBurst: after kill -9 of a hub during many creates, the next hub has only complete sandboxes, and no other objects are
+// left.
 func testRealBurst(k *real) {
 	h := k.open(nil)
 	if err := h.Close(); err != nil {
@@ -383,7 +382,7 @@ func testRealBurst(k *real) {
 	}
 }
 
-// testRealRestarts: parts of the cluster that are killed delay, and break nothing.
+// testRealRestarts: killed parts of the cluster only cause delays.
 func testRealRestarts(k *real) {
 	h := k.open(nil)
 	sb := h.create(sandbox.Spec{Name: "before"})
@@ -412,7 +411,7 @@ func testRealRestarts(k *real) {
 	h.wantState(sb.ID, sandbox.Running)
 }
 
-// testRealDrain: a drained node takes a sandbox away, but not its home; one without a home is gone.
+// testRealDrain: draining a node ends its sandboxes; those with a persistent home can be restarted, others are removed.
 func testRealDrain(k *real) {
 	kept, gone := k.open(persistent), k.open(nil)
 	a, b := kept.create(sandbox.Spec{Name: "kept"}), gone.create(sandbox.Spec{Name: "gone"})
@@ -453,7 +452,7 @@ func testRealDrain(k *real) {
 	kept.wantOutput(a.ID, "cat /home/gem/file", "kept\n")
 }
 
-// answers reports whether a Service leads to a hub. A connection that began before it did is lost.
+// answers reports whether a Service reaches a hub. Earlier connections fail.
 func (k *real) answers(c *client.Client) bool {
 	ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
 	defer cancel()
@@ -461,8 +460,8 @@ func (k *real) answers(c *client.Client) bool {
 	return err == nil
 }
 
-// testRealHub: the installation works as its two commands say, with the rights of its own role,
-// and goes on where it was when its Pod is gone.
+// testRealHub: the installation works with its two commands and the rights of its role, and continues after its Pod was
+// deleted.
 func testRealHub(k *real) {
 	var service struct{ Spec struct{ ClusterIP string } }
 	if err := k.Do(k.t.Context(), http.MethodGet, "/api/v1/namespaces/cove/services/cove", nil, &service); err != nil {

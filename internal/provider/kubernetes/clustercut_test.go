@@ -91,7 +91,7 @@ func (k *real) openCuts(change func(*kubernetes.Config)) *hub {
 	return h
 }
 
-// testRealStill: programs are stopped until the driver has copied the home, and then go on; what they wrote is whole.
+// testRealStill: programs are stopped until the driver has copied the home, and then continue; the copy is consistent.
 func testRealStill(k *driven) {
 	h := k.openCuts(nil)
 	sb := h.create(sandbox.Spec{Name: "busy"})
@@ -123,11 +123,11 @@ func testRealStill(k *driven) {
 		k.t.Fatalf("got %d files, %v, want 200", len(numbers), err)
 	}
 	if odd := slices.Compact(numbers); len(odd) > 2 {
-		k.t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
+		k.t.Errorf("got the numbers %q, want at most two, because programs are stopped during the copy", odd)
 	}
 }
 
-// testRealFailingDriver: what the driver says is the answer, the programs go on, and nothing is left.
+// testRealFailingDriver: the error of the driver is returned, programs continue, and nothing is left behind.
 func testRealFailingDriver(k *driven) {
 	h := k.openCuts(nil)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -136,7 +136,7 @@ func testRealFailingDriver(k *driven) {
 	defer heal()
 	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "the pool is full") {
-		k.t.Errorf("got %v, want what the driver says", err)
+		k.t.Errorf("got %v, want the error of the driver", err)
 	}
 	h.wantAlive(sb.ID)
 	heal()
@@ -145,7 +145,7 @@ func testRealFailingDriver(k *driven) {
 	h.snapshot(sb.ID, "first")
 }
 
-// testRealKilledCut: after kill -9 of a hub in the middle of a snapshot, the programs go on at once, and the next hub removes what is left.
+// testRealKilledCut: after kill -9 of a hub during a snapshot, programs continue immediately, and the next hub removes leftovers.
 func testRealKilledCut(k *driven) {
 	h := k.openCuts(nil)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -170,7 +170,7 @@ func testRealKilledCut(k *driven) {
 	k.Await(k.t, "nothing is left", func() bool { return len(k.cuts(h.cfg.Name)) == 0 })
 }
 
-// testRealKilledRollback: after kill -9 of a hub in the middle of a rollback, the next one finishes it.
+// testRealKilledRollback: after kill -9 of a hub during a rollback, the next hub completes it.
 func testRealKilledRollback(k *driven) {
 	h := k.openCuts(nil)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -199,13 +199,13 @@ func testRealKilledRollback(k *driven) {
 	k.Await(k.t, "there is one home", func() bool { return len(k.list("persistentvolumeclaims", h.cfg.Name).Items) == 1 })
 }
 
-// testRealLate: volumes that are made for a node work, too, and a snapshot can be deleted as soon as a sandbox has been made of it.
+// testRealLate: volumes with delayed binding work, too, and a snapshot can be deleted as soon as a sandbox was created from it.
 func testRealLate(k *driven) {
 	h := k.openCuts(func(c *kubernetes.Config) { c.StorageClass = cluster.CutClassLate })
 	sb := h.create(sandbox.Spec{Name: "a"})
 	h.wantOutput(sb.ID, "echo one >/home/gem/file", "")
 	h.snapshot(sb.ID, "first")
-	// While one is created, the snapshot may be deleted.
+	// The snapshot may be deleted while a sandbox is created.
 	type result struct {
 		sandbox.Sandbox
 		error
@@ -227,25 +227,25 @@ func testRealLate(k *driven) {
 	k.Await(k.t, "the snapshot is gone", func() bool { return len(k.cuts(h.cfg.Name)) == 0 })
 }
 
-// testRealNoClass: without the class there are no snapshots, and the error says why.
+// testRealNoClass: without the class, snapshots fail with an error about it.
 func testRealNoClass(k *driven) {
 	h := k.openCuts(func(c *kubernetes.Config) { c.SnapshotClass = "absent" })
 	sb := h.create(sandbox.Spec{Name: "a"})
 	h.fillHome(sb.ID)
 	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "absent") {
-		k.t.Errorf("got %v, want that there is no such class", err)
+		k.t.Errorf("got %v, want an error about the missing class", err)
 	}
 	h.wantAlive(sb.ID)
 	_, list := kubernetes.Examine(k.t.Context(), h.cfg)
 	if !slices.ContainsFunc(list, func(f kubernetes.Finding) bool {
 		return !f.OK && strings.Contains(f.What, `no VolumeSnapshotClass "absent"`)
 	}) {
-		k.t.Errorf("got %+v, want that there is no such class", list)
+		k.t.Errorf("got %+v, want an error about the missing class", list)
 	}
 }
 
-// testRealCutTenants: the snapshots of a tenant are in its namespace, and so is what is made of them.
+// testRealCutTenants: the snapshots of a tenant and the sandboxes created from them are in its namespace.
 func testRealCutTenants(k *driven) {
 	const own = "tenant-cuts"
 	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": own}})
@@ -270,27 +270,28 @@ func testRealCutTenants(k *driven) {
 	copied := h.create(sandbox.Spec{Name: "copy", Owner: "acme", Snapshot: "first"})
 	h.wantOutput(copied.ID, "cat /home/gem/file", "one\n")
 	if _, err := h.Create(k.t.Context(), sandbox.Spec{Owner: "bob", Snapshot: "first"}); !errors.Is(err, sandbox.ErrNoSnapshot) {
-		k.t.Errorf("got %v, want that bob has none", err)
+		k.t.Errorf("got %v, want none of bob", err)
 	}
 	if _, err := h.Fork(k.t.Context(), sb.ID, []sandbox.Spec{{Name: "fork", Owner: "bob"}}); !errors.Is(err, sandbox.ErrInvalid) {
-		k.t.Errorf("got %v, want that a fork stays in its namespace", err)
+		k.t.Errorf("got %v, want an error about the other namespace", err)
 	}
 }
 
-// testRealCutRole: the rights of install.yaml and volumesnapshots.yaml are enough, and without the latter the hub says what is missing.
+// testRealCutRole: the rights of install.yaml and volumesnapshots.yaml are sufficient; without the latter, the error names the
+// missing rights.
 func testRealCutRole(k *driven) {
 	as := func(c *kubernetes.Config) { c.Access.Cert, c.Access.Key, c.Access.Token = nil, nil, k.tokenOf("cove") }
 	h := k.openCuts(as)
 	sb := h.create(sandbox.Spec{Name: "a"})
 	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "volumesnapshots.yaml") {
-		k.t.Errorf("got %v, want which rights are missing", err)
+		k.t.Errorf("got %v, want the missing rights", err)
 	}
 	usable, list := kubernetes.Examine(k.t.Context(), h.cfg)
 	if usable || !slices.ContainsFunc(list, func(f kubernetes.Finding) bool {
 		return strings.Contains(f.What, "create snapshot.storage.k8s.io/volumesnapshots")
 	}) {
-		k.t.Errorf("got %v, %+v, want which rights are missing", usable, list)
+		k.t.Errorf("got %v, %+v, want the missing rights", usable, list)
 	}
 	file, err := os.Open(cutsPath)
 	if err != nil {
@@ -309,8 +310,8 @@ func testRealCutRole(k *driven) {
 	k.Await(k.t, "the rights are there", func() bool { _, err := h.Snapshots(k.t.Context(), ""); return err == nil })
 	h.snapshot(sb.ID, "first")
 	if usable, list := kubernetes.Examine(k.t.Context(), h.cfg); !usable || !slices.ContainsFunc(list, func(f kubernetes.Finding) bool {
-		return f.OK && strings.Contains(f.What, "the hub may not see whether")
+		return f.OK && strings.Contains(f.What, "the hub may not read whether")
 	}) {
-		k.t.Errorf("got %v, %+v, want that snapshots can be taken", usable, list)
+		k.t.Errorf("got %v, %+v, want support for snapshots", usable, list)
 	}
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// testRealImages: an image that is missing is refused in the cluster's words; one that is slow is
-// waited for as long as the caller wants. Neither leaves
-// anything.
+// testRealImages: a missing image fails with the error of the cluster; the caller decides how long to wait for a slow one.
+// Neither leaves anything behind.
 func testRealImages(k *real) {
 	gate := make(chan struct{})
 	k.ServeImage(k.t, "slow.test/tiny:1", tinyFiles(k.t), gate)
@@ -41,8 +40,8 @@ func testRealImages(k *real) {
 	impatient, cancel := context.WithCancelCause(context.Background())
 	create(impatient, "impatient")
 	cancel(context.DeadlineExceeded) // at a time when there is a Pod to wait for
-	if err := (<-made).err; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "its Pod is not started") {
-		k.t.Errorf("got %v, want that the Pod is not started in time", err)
+	if err := (<-made).err; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "its Pod has not started") {
+		k.t.Errorf("got %v, want an error about the timeout", err)
 	}
 	h.wantClean()
 	create(context.Background(), "patient")
@@ -54,8 +53,8 @@ func testRealImages(k *real) {
 	h.wantOutput(got.sb.ID, "hostname", "patient\n")
 }
 
-// testRealRemoved: a Pod that someone deletes, also by force, is a sandbox that is gone; with a
-// persistent home it has failed and can be started.
+// testRealRemoved: if a Pod is deleted externally, also by force, its sandbox is removed; with a persistent home it becomes failed
+// and can be started.
 func testRealRemoved(k *real) {
 	kept, gone := k.open(persistent), k.open(nil)
 	for _, grace := range []int{1, 0} {
@@ -83,8 +82,8 @@ func testRealRemoved(k *real) {
 	}
 }
 
-// testRealFull: a sandbox for which a full node has no room is refused in the scheduler's words and leaves nothing; one that can wait is
-// started when there is room.
+// testRealFull: on a full node, a create fails with the error of the scheduler and leaves nothing behind; one with a longer
+// timeout starts when there are resources.
 func testRealFull(k *real) {
 	filler := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "filler",
 		"namespace": "default"}, "spec": map[string]any{
@@ -99,7 +98,7 @@ func testRealFull(k *real) {
 	})
 	large := sandbox.Spec{Name: "large", Resources: sandbox.Resources{Memory: 2 << 30, MemoryLimit: 2 << 30}}
 	hasty := k.open(func(c *kubernetes.Config) { c.ScheduleTimeout = time.Second })
-	hasty.wantRefused(large, sandbox.ErrExhausted, "no node can take the sandbox", "Insufficient memory")
+	hasty.wantRefused(large, sandbox.ErrExhausted, "no node can run the sandbox", "Insufficient memory")
 	patient := k.open(nil)
 	made := make(chan error, 1)
 	go func() { _, err := patient.Create(context.Background(), large); made <- err }()

@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// testCrowd: of many who ask at once, each gets a Pod of its own that has become what it asked for, and each Pod of the
-// pool goes to one of them.
+// testCrowd: each of many concurrent creates gets a different Pod with the requested settings, and each Pod of the warm pool is
+// used once.
 func testCrowd(t *testing.T) {
 	const warm, crowd = 20, 24
 	bin := t.TempDir()
@@ -28,7 +28,7 @@ func testCrowd(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(state) })
 	h := launchHub(t, s, bin, state, "listen.sock", "--pool", fmt.Sprint(warm))
 	h.connect("")
-	for n := 5; n <= warm; n += 5 { // each step within the patience of Poll
+	for n := 5; n <= warm; n += 5 { // each step within the timeout of Poll
 		testenv.Poll(t, fmt.Sprintf("%d are warm", n), func() bool { return h.warm() >= n })
 	}
 	pool := s.of("cove", "pods")
@@ -47,7 +47,7 @@ func testCrowd(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if other, twice := owner["pods/"+sb.ID]; twice {
-				t.Errorf("%s was given to %s and %s", sb.ID, other, name)
+				t.Errorf("%s was assigned to %s and %s", sb.ID, other, name)
 			}
 			owner["pods/"+sb.ID] = name
 		})
@@ -60,7 +60,7 @@ func testCrowd(t *testing.T) {
 		}
 	}
 	if len(owner) != crowd || given != warm {
-		t.Errorf("%d have a Pod of their own, %d of them a warm one; want %d and %d", len(owner), given, crowd, warm)
+		t.Errorf("got %d Pods, %d of them from the warm pool; want %d and %d", len(owner), given, crowd, warm)
 	}
 	for pod, name := range owner {
 		testenv.Poll(t, "the Pod is labelled with its new name", func() bool {

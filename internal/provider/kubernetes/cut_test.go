@@ -167,10 +167,10 @@ func testRunningCut(t *testing.T, c *apiServer) {
 		t.Fatalf("got %d files, %v, want 200", len(numbers), err)
 	}
 	if odd := slices.Compact(numbers); len(odd) > 2 {
-		t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
+		t.Errorf("got the numbers %q, want at most two, because programs are stopped during the copy", odd)
 	}
 	if a := h.Abilities(); !a.Snapshot || !a.Fork ||
-		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "the home alone") }) {
+		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "only the home") }) {
 		t.Errorf("got %+v, want that it says what a snapshot holds", a)
 	}
 }
@@ -183,11 +183,11 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 	c.setDriver(func(string) string { return "the pool of snapshots is full" })
 	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "the pool of snapshots is full") {
-		t.Errorf("got %v, want what the driver says", err)
+		t.Errorf("got %v, want the error of the driver", err)
 	}
 	h.wantAlive(sb.ID)
 	if _, err := h.Fork(t.Context(), sb.ID, []sandbox.Spec{{Name: "fork"}}); !errors.Is(err, sandbox.ErrUnavailable) {
-		t.Errorf("got %v, want what the driver says", err)
+		t.Errorf("got %v, want the error of the driver", err)
 	}
 	if left := h.cuts(); len(left) != 0 {
 		t.Errorf("%q are left", left)
@@ -205,7 +205,7 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 		return "gone"
 	})
 	if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrUnavailable) ||
-		!strings.Contains(err.Error(), "removed by someone else") {
+		!strings.Contains(err.Error(), "removed externally") {
 		t.Errorf("got %v, want that it was removed", err)
 	}
 	h.wantAlive(sb.ID)
@@ -217,7 +217,7 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 		_, err := h.Create(t.Context(), sandbox.Spec{Snapshot: "first"})
 		return err
 	}()} {
-		if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "removed by someone else") {
+		if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "removed externally") {
 			t.Errorf("got %v, want that it was removed", err)
 		}
 	}
@@ -236,7 +236,7 @@ func testCanceledCut(t *testing.T, c *apiServer) {
 	release := make(chan struct{})
 	c.setDriver(func(string) string { cancel(); <-release; return "late" })
 	if _, err := h.Snapshot(ctx, sb.ID, "first"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that it is canceled", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 	h.wantAlive(sb.ID)
 	close(release)
@@ -353,7 +353,7 @@ func testKilledCutRollback(t *testing.T, c *apiServer) {
 		if !over {
 			h.wantState(sb.ID, sandbox.Stopped)
 			if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrState) {
-				t.Errorf("step %d: got %v, want that there is no disk to copy yet", step, err)
+				t.Errorf("step %d: got %v, want an error about the unfinished rollback", step, err)
 			}
 		}
 		if homes := h.homes(); len(homes) != 1 {
@@ -490,11 +490,11 @@ func testForeignCuts(t *testing.T, c *apiServer) {
 	}
 	// Nobody restores what is another's.
 	if _, err := h.Create(t.Context(), sandbox.Spec{Owner: "bob", Snapshot: "first"}); !errors.Is(err, sandbox.ErrNoSnapshot) {
-		t.Errorf("got %v, want that bob has none", err)
+		t.Errorf("got %v, want none of bob", err)
 	}
 	other := h.create(sandbox.Spec{Name: "b", Owner: "bob"})
 	if err := h.Rollback(t.Context(), other.ID, "first"); !errors.Is(err, sandbox.ErrNoSnapshot) {
-		t.Errorf("got %v, want that bob has none", err)
+		t.Errorf("got %v, want none of bob", err)
 	}
 }
 
@@ -516,14 +516,14 @@ func testCutRole(t *testing.T, c *apiServer) {
 	c.mu.Unlock()
 	slices.Sort(asked)
 	if allowed := rightsOf(t, cutsPath, "Role cove-sandboxes/cove-volumesnapshots"); !slices.Equal(asked, allowed) {
-		t.Errorf("the provider asks for\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
+		t.Errorf("the provider uses\n%s\nand the role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
 	}
 }
 
-// testCutSettings: settings that exclude each other are refused, with what to do.
+// testCutSettings: settings that are mutually exclusive are refused, with what to do.
 func testCutSettings(t *testing.T, c *apiServer) {
 	for want, change := range map[string]func(*kubernetes.Config){
-		"exclude each other": func(cfg *kubernetes.Config) {
+		"are mutually exclusive": func(cfg *kubernetes.Config) {
 			cfg.Snapshots.Endpoint, cfg.Snapshots.Bucket = "https://s3.example.com", "b"
 		},
 		"kubernetes_disk to pers": func(cfg *kubernetes.Config) { cfg.Persistent = false },

@@ -13,16 +13,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Foreign is access to objects of others in the cluster, with the rights of the hub. A kind is
-// the path of its API without the namespace, such as "apis/example.com/v1/things". It knows nothing
-// of what they mean. A hub that was replaced by another can do nothing with them any more.
+// Foreign gives access to objects of other controllers, with the rights of the hub. A kind is the path of its API
+// without the namespace, such as "apis/example.com/v1/things". All methods fail after another hub has taken over.
 type Foreign struct{ provider *Provider }
 
-// Foreign returns access to objects of others.
+// Foreign returns access to objects of other controllers.
 func (p *Provider) Foreign() *Foreign { return &Foreign{p} }
 
-// bounded is an object of others in a list, which is in memory as a whole. Of one above maxForeign bytes it keeps what
-// identifies it, and its size.
+// bounded is an object in a list, which is in memory as a whole. If the object exceeds maxForeign bytes, only its
+// identity and size are kept.
 type bounded json.RawMessage
 
 const maxForeign = 256 << 10
@@ -50,9 +49,9 @@ func (b *bounded) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// Follow calls replace with all objects of a kind in a namespace, and change with every object that
-// has changed since; both again and again until ctx ends. It returns ErrNotFound if the cluster does not
-// know the kind, and any other refusal as it is.
+// Follow calls replace with all objects of a kind in a namespace, then change with every object that has changed.
+// It repeats both until ctx ends. It returns ErrNotFound if the cluster does not know the kind, and other
+// permanent errors unchanged.
 func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace func([]json.RawMessage),
 	change func(deleted bool, object json.RawMessage)) error {
 	ctx, done, err := f.provider.table.Begin(ctx)
@@ -60,7 +59,7 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 		return err
 	}
 	defer done()
-	c, version, pause := f.provider.client.In(namespace), "", api.MinRetry
+	c, version, pause := f.provider.session.Client.In(namespace), "", api.MinRetry
 	for ctx.Err() == nil {
 		began := time.Now()
 		if version == "" {
@@ -78,7 +77,7 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 				return nil
 			})
 		}
-		var refusal *api.Error
+		var rejected *api.Error
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, api.ErrExpired):
@@ -86,13 +85,13 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 			continue
 		case api.IsMissing(err):
 			return fmt.Errorf("%w: %s", sandbox.ErrNotFound, kind)
-		case errors.As(err, &refusal) && !api.WorthRetrying(err):
+		case errors.As(err, &rejected) && !api.WorthRetrying(err):
 			return err
 		case err == nil && time.Since(began) > api.MinRetry: // the server ends a watch from time to time
 			pause = api.MinRetry
 			continue
 		case err != nil:
-			f.provider.cfg.Log.Warn("lost the connection to the API server; trying again", "kind", kind, "error", err)
+			f.provider.session.Config.Log.Warn("connection to the API server lost; reconnecting", "kind", kind, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -103,29 +102,28 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 	return context.Cause(ctx)
 }
 
-// SetStatus changes the status of an object, unless it is another by now. It returns ErrNotFound if
-// the object is gone.
+// SetStatus changes the status of the object with a UID. It returns ErrNotFound if that object does not exist.
 func (f *Foreign) SetStatus(ctx context.Context, kind, namespace, name, uid string, status any) error {
 	return f.do(ctx, func(ctx context.Context) error {
 		in := map[string]any{"metadata": map[string]any{"uid": uid}, "status": status}
-		return f.provider.client.In(namespace).Patch(ctx, kind, []string{name, "status"}, api.MergePatch, in, nil)
+		return f.provider.session.Client.In(namespace).Patch(ctx, kind, []string{name, "status"}, api.MergePatch, in, nil)
 	})
 }
 
-// Remove deletes an object, unless it is another by now.
+// Remove deletes the object with a UID.
 func (f *Foreign) Remove(ctx context.Context, kind, namespace, name, uid string) error {
 	return f.do(ctx, func(ctx context.Context) error {
 		body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": uid}})
 		if err != nil {
 			return err
 		}
-		c := f.provider.client.In(namespace)
+		c := f.provider.session.Client.In(namespace)
 		_, err = c.Do(ctx, api.Call{Method: http.MethodDelete, URL: c.Address(kind, []string{name}, nil), Media: api.JSON, Body: body}, nil)
 		return err
 	})
 }
 
-// do carries out a call while this hub is the one that looks after the sandboxes.
+// do runs a call if this hub holds the lease.
 func (f *Foreign) do(ctx context.Context, run func(context.Context) error) error {
 	ctx, done, err := f.provider.table.Begin(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Of an object that is too large, a list keeps what identifies it.
+// A list keeps the identity of an object that is too large.
 func TestBoundedObjects(t *testing.T) {
 	t.Parallel()
 	large := `{"metadata":{"name":"a","uid":"u","generation":3,"deletionTimestamp":"2026-01-02T03:04:05Z",` +
@@ -21,6 +21,6 @@ func TestBoundedObjects(t *testing.T) {
 		t.Errorf("got %.300s, want name, UID, deletion and size", list[0])
 	}
 	if string(list[1]) != small {
-		t.Errorf("got %s, want it as it was", list[1])
+		t.Errorf("got %s, want it unchanged", list[1])
 	}
 }

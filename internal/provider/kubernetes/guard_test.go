@@ -299,7 +299,7 @@ func testReusedAddress(h *hub) {
 	testenv.Poll(h.t, "ann's sandbox is not reached", func() bool {
 		out, err := h.sh(ann.ID, "cat /home/gem/who 2>&1")
 		if strings.Contains(out, "of-bob") {
-			h.t.Fatalf("got %q, want nothing of bob's", out)
+			h.t.Fatalf("got %q, want none of bob", out)
 		}
 		return err != nil
 	})

@@ -4,93 +4,46 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"strings"
+	"net"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/box"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/cluster"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/connect"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
-const (
-	// maxLines bounds what is read of the logs, which may be many times of what is wanted.
-	maxLines = "10000"
-	// keptLog is how much output of a stopped sandbox is kept.
-	keptLog = 64 << 10
-)
+// maxStoredLog bounds the stored output of a stopped sandbox.
+const maxStoredLog = 64 << 10
 
 // Logs implements sandbox.Logger.
 func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte, err error) {
-	err = p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
+	err = p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 		if row.Sandbox().State != sandbox.Stopped {
-			out, err = p.runner.readLogs(ctx, row.Data, limit)
+			out, err = p.connector.Output(ctx, row.Data, limit)
 			return err
 		}
-		var kept secret
-		if err := row.Data.api.Get(ctx, secrets, id, &kept); err != nil {
+		var stored cluster.Secret
+		if err := row.Data.API.Get(ctx, cluster.Secrets, id, &stored); err != nil {
 			return fmt.Errorf("read logs: %w", err)
 		}
-		out = lastBytes(kept.Data[logName], limit)
+		out = connect.Tail(stored.Data[box.LogKey], limit)
 		return nil
 	})
 	return out, err
 }
 
-// readLogs reads the end of the output of a Pod.
-func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
-	r.waitReported(ctx, b.rec.podName())
-	query := url.Values{"container": {mainContainer}, "tailLines": {maxLines}}
-	resp, err := b.api.Send(ctx, api.Call{Method: http.MethodGet,
-		URL: b.api.Address(pods, []string{b.rec.podName(), "log"}, query), Accept: "*/*"})
-	switch {
-	case api.IsMissing(err), api.HasCode(err, http.StatusBadRequest): // the Pod has ended, or not yet begun
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read logs: %w", err)
-	}
-	defer resp.Body.Close()
-	var end []byte
-	chunk := make([]byte, 32<<10)
-	for {
-		n, err := resp.Body.Read(chunk)
-		end = lastBytes(append(end, chunk[:n]...), limit)
-		if err == io.EOF {
-			return end, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read logs: %w", err)
-		}
-	}
-}
-
-func lastBytes(b []byte, limit int64) []byte {
-	return b[max(0, int64(len(b))-max(limit, 0)):]
-}
-
-// lastOutput quotes what a program wrote that is not ready, or nothing.
-func (r *runner) lastOutput(ctx context.Context, b *box) string {
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	out, err := r.readLogs(call, b, 2<<10)
-	if text := strings.TrimSpace(string(out)); err == nil && text != "" {
-		return "; its last output: " + text
-	}
-	return ""
-}
-
-// Stats implements sandbox.Stater. The numbers are those of the control groups that the first
-// process inside sees; a metrics server is not needed.
+// Stats implements sandbox.Stater. The first process inside reads its control groups; a metrics server is
+// not required.
 func (p *Provider) Stats(ctx context.Context, id string) (sandbox.Stats, error) {
 	out := sandbox.Stats{CPU: -1, Memory: -1, Pids: -1, Disk: -1, OOMKills: -1, Time: time.Now()}
-	err := p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
+	err := p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 		if row.Sandbox().State != sandbox.Running {
 			out.Memory, out.Pids = 0, 0
 			return nil
 		}
-		data, err := row.Data.tunnel.Stats(ctx)
+		data, err := row.Data.Tunnel.Stats(ctx)
 		if err != nil {
 			return fmt.Errorf("measure Pod: %w", err)
 		}
@@ -102,4 +55,31 @@ func (p *Provider) Stats(ctx context.Context, id string) (sandbox.Stats, error) 
 		return nil
 	})
 	return out, err
+}
+
+// Endpoint implements sandbox.Provider.
+func (p *Provider) Endpoint(ctx context.Context, id string, port int) (ep sandbox.Endpoint, err error) {
+	err = p.with(ctx, id, func(_ context.Context, row *sandbox.Row[*box.Box]) error {
+		sb := row.Sandbox()
+		if port != 0 {
+			if err := sandbox.CheckPort(port); err != nil {
+				return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
+			}
+		}
+		if sb.State != sandbox.Running {
+			return fmt.Errorf("%w: sandbox %q is %s; start it first", sandbox.ErrState, sb.Spec.Name, sb.State)
+		}
+		ep = row.Data.Endpoint(port)
+		return nil
+	})
+	return ep, err
+}
+
+// Egress implements sandbox.Egresser.
+func (p *Provider) Egress(ctx context.Context, id string) (l net.Listener, err error) {
+	err = p.with(ctx, id, func(_ context.Context, row *sandbox.Row[*box.Box]) error {
+		l = p.connector.Listen(row.Data)
+		return nil
+	})
+	return l, err
 }

@@ -328,8 +328,8 @@ type bind struct {
 	ReadOnly       bool
 }
 
-// runContainer runs a container to its end, and returns its exit code.
-func (r *running) runContainer(kind string, c doc, binds map[string]string, serve bool) (int, error) {
+// planContainer returns what the shim of a container does.
+func (r *running) planContainer(c doc, binds map[string]string) shim {
 	plan := shim{Root: filepath.Join(r.dir, "root"), UID: 1000}
 	plan.Hostname, _ = r.spec["hostname"].(string)
 	if user, ok := c["securityContext"].(doc)["runAsUser"].(float64); ok {
@@ -345,6 +345,12 @@ func (r *running) runContainer(kind string, c doc, binds map[string]string, serv
 		readOnly, _ := m.(doc)["readOnly"].(bool)
 		plan.Binds = append(plan.Binds, bind{binds[m.(doc)["name"].(string)], m.(doc)["mountPath"].(string), readOnly})
 	}
+	return plan
+}
+
+// runContainer runs a container to its end, and returns its exit code.
+func (r *running) runContainer(kind string, c doc, binds map[string]string, serve bool) (int, error) {
+	plan := r.planContainer(c, binds)
 	if err := os.MkdirAll(plan.Root, 0o755); err != nil {
 		return 0, err
 	}
@@ -360,7 +366,8 @@ func (r *running) runContainer(kind string, c doc, binds map[string]string, serv
 	cmd := exec.Command("/proc/self/exe", podShim)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "FROM=image", "KUBERNETES_SERVICE_HOST=10.0.0.1"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(todo), out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+		unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC}
 	started := make(chan error)
 	r.kubelet.starts <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {

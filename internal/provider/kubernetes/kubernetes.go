@@ -1,29 +1,22 @@
-// Package kubernetes runs sandboxes as Pods of a Kubernetes cluster. The hub's own server is
-// injected into any image, read-only.
+// Package kubernetes runs sandboxes as Pods of a Kubernetes cluster. An init container adds the hub's server to
+// any image, read-only.
 //
-// A Pod has no network but one port, at which only the holder of the hub's key is let in: the
-// hub reaches ports inside through it, and takes the outgoing connections of programs inside to
-// its egress proxy. So nothing inside can reach other Pods, the API server or the node.
+// The only open port of a Pod accepts only the holder of the hub's key. Through it, the hub reaches ports of the
+// sandbox and carries outgoing connections to its egress proxy. Programs inside cannot reach other Pods, the API
+// server or the node.
 //
-// It owns the objects with its label in one namespace. The record of a sandbox is a Secret,
-// since a spec holds secrets and can be larger than annotations may be, and since it outlives
-// the Pod; everything else belongs to that Secret, so the cluster removes what we cannot. It
-// refuses privileges, host paths and the host's namespaces.
+// The package owns the objects with its label in its namespaces. A Secret holds the record of a sandbox, because
+// a spec contains secrets, can exceed the size limit of annotations, and outlives the Pod. The Secret owns all other
+// objects of the sandbox, so the cluster removes those that the hub cannot. Privileged containers, host paths and
+// host namespaces are never used.
 package kubernetes
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,172 +24,58 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/box"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/cluster"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/connect"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/create"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/disks"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/watch"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// How the hub reaches Pods.
+// Values of Config.Reach.
 const (
-	ReachPod = "pod" // by their addresses, from within the cluster
-	ReachAPI = "api" // by port forwarding of the API server
+	ReachPod = cluster.ReachPod
+	ReachAPI = cluster.ReachAPI
 )
 
-// Config says where and how sandboxes run. Zero fields have defaults, except Dir, Access,
-// Namespace and Programs.
-type Config struct {
-	Dir       string // holds the identity of this hub
-	Access    Access
-	Namespace string
-	// TenantNamespaces are the namespaces of owners that have one of their own.
-	TenantNamespaces map[string]string
-	// Name tells hubs of one namespace apart.
-	Name string
-	// Reach is ReachPod, the default, or ReachAPI.
-	Reach string
-	// Programs is an image with cove-container, and beside it the other programs of the hub.
-	Programs string
-	// Installer is the path of cove-container in that image.
-	Installer string
-	// Command runs in sandboxes whose spec has none.
-	Command []string
-	// Env is part of every sandbox's environment; the spec's takes precedence.
-	Env map[string]string
-	// Image is that of specs without one.
-	Image       string
-	PullSecrets []string
-	// Defaults are the resources of specs that leave them open.
-	Defaults sandbox.Resources
-	// RuntimeClass is that of specs without isolation; RuntimeClasses are those that specs may
-	// name as isolation.
-	RuntimeClass   string
-	RuntimeClasses []string
-	// UserNamespaces maps the users of a Pod to others of the node.
-	UserNamespaces bool
-	// Root lets programs inside become root, which the Pod Security level "restricted" forbids.
-	Root bool
-	// Seccomp is a profile in the kubelet's folder; empty means that of the container runtime.
-	Seccomp string
-	// Persistent keeps the home of every sandbox in a PersistentVolumeClaim.
-	Persistent bool
-	// StorageClass is that of claims; empty means the cluster's default.
-	StorageClass string
-	// SharedVolumes makes volumes usable by several sandboxes on different nodes.
-	SharedVolumes bool
-	VolumeSize    int64
-	// Snapshots is the store of snapshots, as archives of disks; without an endpoint there is none.
-	Snapshots Store
-	// SnapshotClass is a VolumeSnapshotClass for snapshots of persistent homes instead.
-	SnapshotClass string
+// Port is the port of a Pod on which it serves the tunnel.
+const Port = create.Port
 
-	ReadyTimeout    time.Duration // of specs that have none
-	ScheduleTimeout time.Duration // how long a cluster may find no node
-	StopGrace       time.Duration // from SIGTERM to SIGKILL
-	LeaseTime       time.Duration // after which another hub may take over
-	Log             *slog.Logger  `json:"-"`
-}
+// Config configures a provider. Dir, Access, Namespace and Programs are required; other fields have defaults.
+type Config = cluster.Config
 
-func (c *Config) fill() error {
-	switch {
-	case !filepath.IsAbs(c.Dir):
-		return errors.New("kubernetes provider: an absolute Dir is required")
-	case c.Programs == "":
-		return errors.New("kubernetes provider: an image with the hub's programs is required")
-	case c.Snapshots.Endpoint == "" && c.Snapshots.Bucket != "":
-		return errors.New("kubernetes provider: a snapshot bucket without kubernetes_snapshot_endpoint")
-	case c.SnapshotClass != "" && c.Snapshots.Endpoint != "":
-		return errors.New("kubernetes provider: kubernetes_snapshot_class and kubernetes_snapshot_endpoint exclude " +
-			"each other: snapshots are VolumeSnapshots, or archives in an S3-compatible store; remove one")
-	case c.SnapshotClass != "" && !c.Persistent:
-		return errors.New("kubernetes provider: kubernetes_snapshot_class takes snapshots of persistent homes: set " +
-			"kubernetes_disk to persistent, or use an S3-compatible store (kubernetes_snapshot_endpoint)")
-	case c.Reach != "" && c.Reach != ReachPod && c.Reach != ReachAPI:
-		return fmt.Errorf("kubernetes provider: reach %q: use %s or %s", c.Reach, ReachPod, ReachAPI)
-	}
-	c.Name, c.Reach = cmp.Or(c.Name, "cove"), cmp.Or(c.Reach, ReachPod)
-	c.Installer = cmp.Or(c.Installer, "/usr/local/lib/cove/cove-container")
-	names := map[string]string{"name": c.Name, "namespace": c.Namespace}
-	for owner, namespace := range c.TenantNamespaces {
-		names[fmt.Sprintf("namespace of tenant %q", owner)] = namespace
-	}
-	for what, value := range names {
-		if err := sandbox.CheckName(value); err != nil {
-			return fmt.Errorf("kubernetes provider: %s: %w", what, err)
-		}
-	}
-	c.Snapshots.Prefix = strings.Trim(cmp.Or(c.Snapshots.Prefix, c.Namespace+"/"+c.Name), "/") + "/"
-	def := func(v *int64, d int64) { *v = cmp.Or(*v, d) }
-	def(&c.Defaults.MemoryLimit, 1<<30)
-	def(&c.Defaults.Disk, 10<<30)
-	def(&c.Defaults.CPU, 20) // of 1000: a node has room for as many Pods as the kubelet allows
-	def(&c.VolumeSize, 10<<30)
-	def((*int64)(&c.ReadyTimeout), int64(2*time.Minute))
-	def((*int64)(&c.ScheduleTimeout), int64(30*time.Second))
-	def((*int64)(&c.StopGrace), int64(10*time.Second))
-	def((*int64)(&c.LeaseTime), int64(15*time.Second))
-	if c.Log == nil {
-		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
-	return nil
-}
+// Store is an S3-compatible store, and a prefix in it.
+type Store = bucket.Config
 
-// Access is how to reach an API server, and as whom.
+// Access is the address of an API server, with credentials.
 type Access = access.Access
 
-// InCluster returns the access of the Pod that we run in. Host and port are those of the variables
+// InCluster returns the access of the current Pod. Host and port are the values of the variables
 // KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 func InCluster(host, port string) (Access, error) { return access.InCluster(host, port) }
 
-// ReadKubeconfig returns the access of a context of a kubeconfig file; empty is its current one.
+// ReadKubeconfig returns the access of a context of a kubeconfig file; empty is its current context.
 func ReadKubeconfig(path, context string) (Access, error) {
 	return access.ReadKubeconfig(path, context)
 }
 
-// Store is an S3-compatible store, and a place in it.
-type Store = bucket.Config
-
-// session is the connection to the cluster.
-type session struct {
-	cfg    Config
-	client *client // for the namespace of the hub's own objects
-	hub    identity
-}
-
-// of returns the client for the namespace of an owner.
-func (s *session) of(owner string) *client {
-	if own, ok := s.cfg.TenantNamespaces[owner]; ok {
-		return s.client.In(own)
-	}
-	return s.client
-}
-
-// places returns a client for each namespace of sandboxes, the common one first.
-func (s *session) places() []*client {
-	all := []*client{s.client}
-	for _, namespace := range slices.Sorted(maps.Values(s.cfg.TenantNamespaces)) {
-		if namespace != all[len(all)-1].Namespace && namespace != s.cfg.Namespace {
-			all = append(all, s.client.In(namespace))
-		}
-	}
-	return all
-}
-
-// Kind is the kind of isolation of Pods without a RuntimeClass.
-const Kind = "container"
-
 // Provider implements sandbox.Provider.
 type Provider struct {
-	*session
-	runner  *runner
-	volumes *volumes
-	*disks
+	session   *cluster.Session
+	creator   *create.Creator
+	watcher   *watch.Watcher
+	connector *connect.Connector
+	volumes   *disks.Volumes
+	*snapshots
 
 	lock  *os.File
-	lease *holder
-	table *sandbox.Table[*box]
-	pace  pace
+	lease *leaseHolder
+	table *sandbox.Table[*box.Box]
 
 	once sync.Once
-	end  error
+	err  error // of Close
 }
 
 var _ interface {
@@ -210,84 +89,93 @@ var _ interface {
 	sandbox.Forker
 } = (*Provider)(nil)
 
-// openTime bounds the wait for an API server that does not answer.
-const openTime = 30 * time.Second
+// openTimeout bounds the wait for an API server that does not answer.
+const openTimeout = 30 * time.Second
 
-// Open takes hold of the hub's objects in the namespace, adopts the sandboxes that exist and removes
-// what is unfinished.
+// Open takes ownership of the hub's objects, adopts existing sandboxes and removes unfinished ones.
 func Open(ctx context.Context, cfg Config) (*Provider, error) {
-	if err := cfg.fill(); err != nil {
+	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
-	c, err := api.Connect(cfg.Access, cfg.Namespace)
+	s, err := cluster.Connect(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{cfg: cfg, client: c}
-	p := &Provider{session: s, table: sandbox.NewTable[*box](), volumes: &volumes{session: s}}
-	p.runner = &runner{session: s, volumes: p.volumes}
-	p.disks = &disks{p: p}
+	p := newProvider(s)
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
+func newProvider(s *cluster.Session) *Provider {
+	p := &Provider{session: s, table: sandbox.NewTable[*box.Box]()}
+	p.watcher = &watch.Watcher{Session: s, Cache: &watch.Cache{}, Changed: p.refreshLater, Listed: p.refreshAll}
+	p.creator = &create.Creator{Session: s, Pods: p.watcher.Cache}
+	p.volumes = &disks.Volumes{Session: s, Sandboxes: func() ([]sandbox.Sandbox, error) { return p.table.List(sandbox.Filter{}) }}
+	p.connector = &connect.Connector{Session: s, Pods: p.watcher.Cache, Provisioning: p.volumes.Provisioning}
+	p.snapshots = &snapshots{p: p}
+	return p
+}
+
 func (p *Provider) open(ctx context.Context) error {
-	if err := os.MkdirAll(p.cfg.Dir, 0o700); err != nil {
+	dir := p.session.Config.Dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create state folder: %w", err)
 	}
 	var err error
-	if p.lock, err = lockFolder(p.cfg.Dir); err != nil {
+	if p.lock, err = lockFolder(dir); err != nil {
 		return err
 	}
-	me, err := readIdentity(filepath.Join(p.cfg.Dir, "identity"))
+	holder, err := readHolderID(filepath.Join(dir, "identity"))
 	if err != nil {
 		return err
 	}
-	first, cancel := context.WithTimeout(ctx, openTime)
+	first, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	p.lease = &holder{session: p.session, me: me}
+	p.lease = &leaseHolder{Session: p.session, id: holder}
 	if err := p.lease.acquire(first); err != nil {
-		return p.explainOpen(err, p.client)
+		return explainOpen(err, p.session.Client)
 	}
-	if p.hub, err = p.loadIdentity(first); err != nil {
-		return p.explainOpen(err, p.client)
+	if err := p.session.LoadIdentity(first); err != nil {
+		return explainOpen(err, p.session.Client)
 	}
-	if err := p.openCopies(); err != nil {
+	if p.copies, err = disks.Open(p.session, p.creator, p.connector); err != nil {
 		return err
 	}
-	for _, place := range p.places() {
-		if err := p.ensurePolicy(first, place); err != nil {
-			return p.explainOpen(err, place)
+	for _, ns := range p.session.Namespaces() {
+		if err := ensurePolicy(first, p.session, ns); err != nil {
+			return explainOpen(err, ns)
 		}
-		version, err := p.adopt(ctx, place)
+		version, err := p.adopt(ctx, ns)
 		if err != nil {
-			return p.explainOpen(err, place)
+			return explainOpen(err, ns)
 		}
-		p.table.Go(func(ctx context.Context) { p.follow(ctx, place, version) })
+		p.table.Go(func(ctx context.Context) { p.watcher.Follow(ctx, ns, version) })
 	}
-	p.table.Go(func(ctx context.Context) { p.lease.renew(ctx, p.lost) })
-	p.table.Go(p.disks.load)
+	p.table.Go(func(ctx context.Context) { p.lease.renew(ctx, p.leaseLost) })
+	if p.copies != nil {
+		p.table.Go(p.copies.Load)
+	}
 	return nil
 }
 
-// explainOpen says what to do about an API server that does not let us in.
-func (s *session) explainOpen(err error, place *client) error {
+// explainOpen adds advice to an error of the API server.
+func explainOpen(err error, ns *api.Client) error {
 	switch {
 	case errors.Is(err, sandbox.ErrInUse):
 		return err
 	case api.HasCode(err, 401):
-		return fmt.Errorf("the API server %s does not accept the credentials: %w", s.cfg.Access.Server, err)
+		return fmt.Errorf("the API server %s does not accept the credentials: %w", ns.Server, err)
 	case api.HasCode(err, 403):
-		return fmt.Errorf("%w; grant the role of deploy/kubernetes/install.yaml in namespace %q", err, place.Namespace)
+		return fmt.Errorf("%w; grant the role of deploy/kubernetes/install.yaml in namespace %q", err, ns.Namespace)
 	case api.IsMissing(err):
-		return fmt.Errorf("%w; create the namespace %q", err, place.Namespace)
+		return fmt.Errorf("%w; create the namespace %q", err, ns.Namespace)
 	}
-	return fmt.Errorf("reach the API server %s: %w", s.cfg.Access.Server, err)
+	return fmt.Errorf("reach the API server %s: %w", ns.Server, err)
 }
 
-// lockFolder makes sure that no other process uses the folder.
+// lockFolder makes sure that no other process uses the state folder.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := lockfile.Open(filepath.Join(dir, "lock"))
 	if errors.Is(err, lockfile.ErrLocked) {
@@ -296,8 +184,8 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, err
 }
 
-// readIdentity returns the name by which this state folder holds the lease.
-func readIdentity(path string) (string, error) {
+// readHolderID returns the name with which this state folder holds the lease.
+func readHolderID(path string) (string, error) {
 	if data, err := os.ReadFile(path); err == nil && len(data) > 0 {
 		return string(data), nil
 	}
@@ -309,83 +197,35 @@ func readIdentity(path string) (string, error) {
 	return id, err
 }
 
-// lost ends a provider whose objects another hub has taken over.
-func (p *Provider) lost() {
-	p.cfg.Log.Error("another hub has taken over the sandboxes; this one must be restarted", "lease", p.lease.name())
-	go p.table.Close(sandbox.ErrInUse) // which waits for us
+// leaseLost closes a provider whose objects another hub has taken over.
+func (p *Provider) leaseLost() {
+	p.session.Config.Log.Error("another hub has taken over the sandboxes; restart this hub", "lease", p.lease.name())
+	go p.table.Close(sandbox.ErrInUse) // it waits for the caller
 }
 
 // Close implements sandbox.Provider.
 func (p *Provider) Close() error {
 	p.once.Do(func() {
 		p.table.Close(sandbox.ErrClosed)
-		p.table.Each(func(b *box) { b.close() })
+		p.table.Each(func(b *box.Box) { b.Close() })
 		if p.lease != nil {
 			p.lease.release()
 		}
-		p.client.HTTP.CloseIdleConnections()
+		p.session.Client.HTTP.CloseIdleConnections()
 		if p.copies != nil {
 			p.copies.Close()
 		}
 		if p.lock != nil {
-			p.end = lockfile.Release(p.lock)
+			p.err = lockfile.Release(p.lock)
 		}
 	})
-	return p.end
-}
-
-// Abilities implements sandbox.Provider.
-func (p *Provider) Abilities() sandbox.Abilities {
-	a := sandbox.Abilities{Provider: "kubernetes", Stop: p.cfg.Persistent, AnyPort: true, Image: true, Volume: true,
-		Egress: true, Logs: true, Stats: true,
-		Isolation: p.isolation(), Limits: []string{"cpu", "disk", "files", "memory"}}
-	a.Tiers = []string{"container: programs reach neither the node nor other Pods and have no network but the " +
-		"hub's proxy, if the cluster enforces NetworkPolicies; they share the node's kernel, so a bug in it that they can reach is a way out"}
-	for _, class := range p.cfg.RuntimeClasses {
-		a.Tiers = append(a.Tiers, class+": as container, with what the RuntimeClass of this name adds")
-	}
-	a.Missing = []string{
-		"a Pod cannot be paused: use stop, or keep it running",
-		"the number of processes is limited by the kubelet (podPidsLimit) alone",
-		"exports: the cluster does not hand out the image of a Pod",
-		"the size of a volume is what was reserved for it",
-	}
-	if a.Snapshot = p.copies != nil; a.Snapshot {
-		a.Fork = true
-		a.Missing = append(a.Missing, p.copies.limits())
-	} else {
-		a.Missing = append(a.Missing, "snapshots and forks: set kubernetes_snapshot_class to a VolumeSnapshotClass "+
-			"for those of persistent homes, or kubernetes_snapshot_endpoint and kubernetes_snapshot_bucket to keep "+
-			"the disks of sandboxes in an S3-compatible store")
-	}
-	if p.cfg.Persistent {
-		a.Missing = append(a.Missing, "a stopped sandbox keeps its home and its volumes; the rest of its disk is lost")
-	} else {
-		a.Missing = append(a.Missing, "a sandbox cannot be stopped: set kubernetes_disk to persistent to keep homes in PersistentVolumeClaims")
-	}
-	if !p.cfg.Root {
-		a.Missing = append(a.Missing, "programs inside cannot become root (sudo): set kubernetes_root, which needs "+
-			"the Pod Security level baseline")
-	} else if !p.cfg.UserNamespaces {
-		a.Missing = append(a.Missing, "root inside a sandbox is root of the node without most of its capabilities; "+
-			"set kubernetes_user_namespaces to map it to another user")
-	}
-	slices.Sort(a.Missing)
-	return a
-}
-
-// isolation lists what specs may ask for, the default first.
-func (s *session) isolation() []string {
-	kinds := append([]string{Kind}, s.cfg.RuntimeClasses...)
-	if s.cfg.RuntimeClass != "" {
-		kinds = append([]string{s.cfg.RuntimeClass}, s.cfg.RuntimeClasses...)
-	}
-	slices.Sort(kinds[1:])
-	return slices.Compact(kinds)
+	return p.err
 }
 
 // SamePlace implements sandbox.Placer: a Pod cannot move to another namespace.
-func (s *session) SamePlace(a, b string) bool { return s.of(a).Namespace == s.of(b).Namespace }
+func (p *Provider) SamePlace(a, b string) bool {
+	return p.session.ForOwner(a).Namespace == p.session.ForOwner(b).Namespace
+}
 
 // Get implements sandbox.Provider.
 func (p *Provider) Get(_ context.Context, id string) (sandbox.Sandbox, error) { return p.table.Get(id) }
@@ -399,6 +239,3 @@ func (p *Provider) List(_ context.Context, f sandbox.Filter) ([]sandbox.Sandbox,
 func (p *Provider) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 	return p.table.Watch(ctx)
 }
-
-// shorten makes a label of a text that a label cannot hold.
-func shorten(sum [32]byte) string { return hex.EncodeToString(sum[:8]) }

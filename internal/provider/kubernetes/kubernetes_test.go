@@ -26,7 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// dyingHub is the argument with which the tests start themselves as a hub to kill.
+// dyingHub is the argument with which the tests start this binary as a hub to kill.
 const dyingHub = "dying-hub"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	runTests(m)
 }
 
-// runTests runs more tests at once than there are processors: they wait for kubelets most of the time.
+// runTests runs more concurrent tests than CPUs, because they mostly wait for kubelets.
 func runTests(m *testing.M) {
 	flag.Parse()
 	if n, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String()); err == nil && n == runtime.GOMAXPROCS(0) {
@@ -57,7 +57,7 @@ func runTests(m *testing.M) {
 	testenv.Main(m)
 }
 
-// plan is what a hub that is killed does before.
+// plan is what a hub does before it is killed.
 type plan struct {
 	Config kubernetes.Config
 	Specs  []sandbox.Spec
@@ -99,7 +99,7 @@ func runDyingHub(in io.Reader) error {
 	return nil
 }
 
-// startDying starts such a hub; kill ends it.
+// startDying starts a hub with a plan; kill kills it.
 func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
 	t.Helper()
 	todo, err := json.Marshal(does)
@@ -122,10 +122,10 @@ func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
 	})
 }
 
-// programs are those of the sandboxes, by their names; they are built once.
+// programs are the programs of sandboxes by name; they are built once.
 var programs = map[string]string{}
 
-// TestKubernetes runs everything that needs them.
+// TestKubernetes runs all tests with a simulated cluster.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	testenv.Engine(t)
@@ -142,10 +142,10 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// hubs tells the hubs of this process apart.
+// hubs counts the hubs of this process for unique names.
 var hubs atomic.Int64
 
-// newCluster is a stand-in for a cluster.
+// newCluster returns a simulated cluster.
 func newCluster(t *testing.T) *apiServer {
 	t.Helper()
 	return newAPIServer(t, programs)
@@ -162,7 +162,7 @@ func (s *apiServer) config(t *testing.T) kubernetes.Config {
 
 var sandboxKinds = []string{"pods", "secrets", "persistentvolumeclaims"}
 
-// left names what the sandboxes of a hub have left.
+// left lists remaining objects of the sandboxes of a hub.
 func (s *apiServer) left(hub string) []string { return s.of(hub, sandboxKinds...) }
 
 func testProvider(t *testing.T) {
@@ -178,7 +178,7 @@ func (s *apiServer) harness(t *testing.T, change func(*kubernetes.Config)) provi
 	return harnessOf(cfg, s.left)
 }
 
-// harnessOf hooks a hub into the suite.
+// harnessOf returns the harness of a hub.
 func harnessOf(cfg kubernetes.Config, left func(hub string) []string) providertest.Harness {
 	pods := func() (n int) {
 		for _, what := range left(cfg.Name) {
@@ -204,7 +204,7 @@ func harnessOf(cfg kubernetes.Config, left func(hub string) []string) providerte
 			defer kill()
 			line := make([]byte, len("done\n"))
 			if _, err := io.ReadFull(out, line); string(line) != "done\n" {
-				t.Errorf("the other hub said %q, %v", line, err)
+				t.Errorf("the other hub printed %q, %v", line, err)
 			}
 		},
 		DieCreating: func(t *testing.T, spec sandbox.Spec) {

@@ -6,79 +6,79 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/cluster"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// holder holds the lease that says which hub looks after the sandboxes of a name. Times of other
-// machines are never compared with ours: a lease is over when it was not renewed while we
-// watched for as long as it lasts.
-type holder struct {
-	*session
-	me    string
+// leaseHolder holds the lease of the hub that manages the sandboxes of a name. It never compares clocks of
+// different machines: a lease has expired if it was not renewed while this hub watched it for its duration.
+type leaseHolder struct {
+	*cluster.Session
+	id    string
 	lease lease
 	held  bool
 }
 
-func (h *holder) name() string { return "cove-hub-" + h.cfg.Name }
+func (h *leaseHolder) name() string { return "cove-hub-" + h.Config.Name }
 
-func (h *holder) interval() time.Duration { return h.cfg.LeaseTime / 3 }
+func (h *leaseHolder) interval() time.Duration { return h.Config.LeaseTime / 3 }
 
 // acquire takes the lease. It returns ErrInUse as soon as another holder renews it.
-func (h *holder) acquire(ctx context.Context) error {
+func (h *leaseHolder) acquire(ctx context.Context) error {
 	var seen lease
 	var deadline time.Time
 	for first := true; ; first = false {
 		var now lease
-		err := h.client.Get(ctx, leases, h.name(), &now)
+		err := h.Client.Get(ctx, leases, h.name(), &now)
 		if err != nil && !api.IsMissing(err) {
 			return err
 		}
-		free := now.Spec.HolderIdentity == "" || now.Spec.HolderIdentity == h.me // we have the lock of our folder
+		free := now.Spec.HolderIdentity == "" || now.Spec.HolderIdentity == h.id // no other process has our folder
 		switch {
 		case free || !first && now.Spec == seen.Spec && time.Now().After(deadline):
 			if err := h.take(ctx, now); !api.IsConflict(err) {
 				return err
 			}
-			// Somebody was faster.
+			// Another hub has changed it first.
 		case !first && now.Spec != seen.Spec:
-			return fmt.Errorf("%w: hub %q of namespace %q", sandbox.ErrInUse, h.cfg.Name, h.cfg.Namespace)
+			return fmt.Errorf("%w: hub %q of namespace %q", sandbox.ErrInUse, h.Config.Name, h.Config.Namespace)
 		}
 		if first {
 			seen = now
-			deadline = time.Now().Add(max(h.cfg.LeaseTime, time.Duration(now.Spec.LeaseDurationSeconds)*time.Second))
+			deadline = time.Now().Add(max(h.Config.LeaseTime, time.Duration(now.Spec.LeaseDurationSeconds)*time.Second))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: hub %q of namespace %q: %w", sandbox.ErrInUse, h.cfg.Name, h.cfg.Namespace, context.Cause(ctx))
+			return fmt.Errorf("%w: hub %q of namespace %q: %w", sandbox.ErrInUse, h.Config.Name, h.Config.Namespace, context.Cause(ctx))
 		case <-time.After(h.interval() / 4):
 		}
 	}
 }
 
-// take writes our name into the lease, unless it has changed since.
-func (h *holder) take(ctx context.Context, now lease) error {
+// take writes the ID of this hub into the lease. It fails with a conflict if the lease has changed.
+func (h *leaseHolder) take(ctx context.Context, now lease) error {
 	stamp := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
-	next := lease{object: api.NewObject("coordination.k8s.io/v1", "Lease",
-		meta{Name: h.name(), Labels: map[string]string{labelHub: h.cfg.Name}, ResourceVersion: now.Metadata.ResourceVersion})}
-	next.Spec = leaseSpec{HolderIdentity: h.me, LeaseDurationSeconds: max(1, int(h.cfg.LeaseTime/time.Second)),
+	next := lease{Object: api.NewObject("coordination.k8s.io/v1", "Lease",
+		api.Meta{Name: h.name(), Labels: map[string]string{cluster.LabelHub: h.Config.Name}, ResourceVersion: now.Metadata.ResourceVersion})}
+	next.Spec = leaseSpec{HolderIdentity: h.id, LeaseDurationSeconds: max(1, int(h.Config.LeaseTime/time.Second)),
 		AcquireTime: stamp, RenewTime: stamp, LeaseTransitions: now.Spec.LeaseTransitions + 1}
-	if now.Spec.HolderIdentity == h.me {
+	if now.Spec.HolderIdentity == h.id {
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = now.Spec.AcquireTime, now.Spec.LeaseTransitions
 	}
 	var err error
 	if now.Metadata.ResourceVersion == "" {
-		next.Metadata.Annotations = map[string]string{noteCreated: h.me + " " + stamp}
-		err = h.client.Create(ctx, leases, next, &h.lease)
+		next.Metadata.Annotations = map[string]string{cluster.NoteCreated: h.id + " " + stamp}
+		err = h.Client.Create(ctx, leases, next, &h.lease)
 	} else {
 		next.Metadata.Annotations = now.Metadata.Annotations
-		err = h.client.Replace(ctx, leases, h.name(), next, &h.lease)
+		err = h.Client.Replace(ctx, leases, h.name(), next, &h.lease)
 	}
 	h.held = h.held || err == nil
 	return err
 }
 
-// renew keeps the lease until ctx ends, and calls lost if another has taken it.
-func (h *holder) renew(ctx context.Context, lost func()) {
+// renew keeps the lease until ctx ends, and calls lost if another hub has taken it.
+func (h *leaseHolder) renew(ctx context.Context, lost func()) {
 	tick := time.NewTicker(h.interval())
 	defer tick.Stop()
 	for {
@@ -89,10 +89,10 @@ func (h *holder) renew(ctx context.Context, lost func()) {
 		}
 		err := h.take(ctx, h.lease)
 		if api.IsConflict(err) || api.IsMissing(err) {
-			// Someone changed or removed it, or an earlier answer was lost.
+			// It was changed or removed, or the response to an earlier attempt was lost.
 			var now lease
-			if err = h.client.Get(ctx, leases, h.name(), &now); err == nil || api.IsMissing(err) {
-				if now.Spec.HolderIdentity != h.me && now.Spec.HolderIdentity != "" {
+			if err = h.Client.Get(ctx, leases, h.name(), &now); err == nil || api.IsMissing(err) {
+				if now.Spec.HolderIdentity != h.id && now.Spec.HolderIdentity != "" {
 					h.held = false
 					lost()
 					return
@@ -102,24 +102,24 @@ func (h *holder) renew(ctx context.Context, lost func()) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			h.cfg.Log.Warn("cannot renew the lease of this hub; trying again", "error", err)
+			h.Config.Log.Warn("cannot renew the lease of this hub; retrying", "error", err)
 		}
 	}
 }
 
-// releaseTime bounds the farewell to an API server that does not answer.
-const releaseTime = 2 * time.Second
+// releaseTimeout bounds the release of the lease if the API server does not answer.
+const releaseTimeout = 2 * time.Second
 
-// release lets the next hub begin at once.
-func (h *holder) release() {
+// release lets the next hub start immediately.
+func (h *leaseHolder) release() {
 	if !h.held {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	next := h.lease
 	next.Spec.HolderIdentity = ""
-	if err := h.client.Replace(ctx, leases, h.name(), next, nil); err != nil {
-		h.cfg.Log.Warn("cannot release the lease of this hub; it expires", "error", err)
+	if err := h.Client.Replace(ctx, leases, h.name(), next, nil); err != nil {
+		h.Config.Log.Warn("cannot release the lease of this hub; it expires", "error", err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 const manifestPath = "../../../deploy/kubernetes/install.yaml"
 
-// manifest is what we look at in an object of the installation.
+// manifest is the checked part of an object of the installation.
 type manifest struct {
 	Kind     string `yaml:"kind"`
 	Metadata struct {
@@ -56,7 +56,7 @@ func readManifests(t *testing.T, path string) map[string]manifest {
 	}
 }
 
-// testRole: the role of the installation allows what the provider asks for, and nothing else.
+// testRole: the role of the installation allows exactly the rights that the provider uses.
 func testRole(t *testing.T) {
 	s := newCluster(t)
 	h := newHub(t, s, func(c *kubernetes.Config) { c.Persistent = true })
@@ -76,11 +76,11 @@ func testRole(t *testing.T) {
 
 	allowed := roleRights(t)
 	if !slices.Equal(asked, allowed) {
-		t.Errorf("the provider asks for\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
+		t.Errorf("the provider uses\n%s\nand the role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
 	}
 }
 
-// roleRights are those of the installation's role, sorted.
+// roleRights returns the rights of the role of the installation, sorted.
 func roleRights(t *testing.T) (allowed []string) {
 	t.Helper()
 	return rightsOf(t, manifestPath, "Role cove-sandboxes/cove")
@@ -105,7 +105,7 @@ func rightsOf(t *testing.T, path, name string) (allowed []string) {
 	return allowed
 }
 
-// everything does with a sandbox and a volume all that can be done.
+// everything uses all operations on a sandbox and a volume.
 func everything(h *hub) {
 	h.t.Helper()
 	ctx := context.Background()
@@ -126,7 +126,7 @@ func everything(h *hub) {
 	if err := errors.Join(h.Start(ctx, sb.ID), h.Delete(ctx, sb.ID), h.DeleteVolume(ctx, "ann", "data")); err != nil {
 		h.t.Fatal(err)
 	}
-	// Without a watch, Pods are asked for.
+	// Without a watch, the provider queries Pods.
 	h.s.fail(func(r *http.Request) int {
 		if r.URL.Query().Get("watch") != "" {
 			return http.StatusServiceUnavailable
@@ -141,7 +141,7 @@ func everything(h *hub) {
 	h.s.fail(nil, nil)
 }
 
-// TestManifests: the installation belongs together.
+// TestManifests: the objects of the installation are consistent.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	all := readManifests(t, manifestPath)
@@ -176,7 +176,7 @@ func TestManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := deployment.Template.Metadata.Labels["io.cove.role"]; got != "hub" {
-		t.Errorf("the hub's Pod has role %q, which the policy of sandboxes does not let in", got)
+		t.Errorf("the Pod of the hub has role %q, which the NetworkPolicy of sandboxes rejects", got)
 	}
 	if deployment.Template.Spec.Account != "cove" || len(deployment.Template.Spec.Containers) != 1 {
 		t.Errorf("got %+v, want one container with the service account", deployment.Template.Spec)

@@ -5,266 +5,161 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/box"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/disks"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// copier keeps copies of disks, and the snapshots that are made of them.
-type copier interface {
-	// cut copies the disk of a sandbox as it is now, and pins the copy, which can be used after await.
-	cut(ctx context.Context, b *box, src *catalog.Source) error
-	// await returns when a copy can be used. It fails if the copy is gone.
-	await(ctx context.Context, src *catalog.Source) error
-	// fill fills the disk of a Pod that waits for it.
-	fill(ctx context.Context, b *box) error
-	// limits says what a copy lacks, and costs.
-	limits() string
-	String() string
-	Close()
-
-	// These are those of a catalog.Catalog.
-	Ready(ctx context.Context) error
-	Reserve(owner, name string) (done func(), err error)
-	Add(ctx context.Context, e catalog.Entry) error
-	Find(ctx context.Context, owner, name string) (catalog.Entry, error)
-	Delete(ctx context.Context, owner, name string) error
-	List(ctx context.Context, owner string) ([]sandbox.Snapshot, error)
-	Pin(key string)
-	Release(ctx context.Context, key string)
-}
-
-// disks copies the disks of sandboxes.
-type disks struct {
+// snapshots takes snapshots and forks of sandboxes, and restores them.
+type snapshots struct {
 	p      *Provider
-	copies copier // nil: there are none
+	copies *disks.Copies // nil: unsupported
 }
 
-// openCopies opens what the settings name.
-func (d *disks) openCopies() error {
-	cfg := d.p.cfg
-	switch {
-	case cfg.SnapshotClass != "":
-		d.copies = d.p.newCuts()
-	case cfg.Snapshots.Endpoint != "":
-		store, err := archive.New(archive.Config{Bucket: cfg.Snapshots, Hub: d.p.hub.pin, Log: cfg.Log})
-		if err != nil {
-			return err
-		}
-		d.copies = &archives{store, d.p.runner}
+// checkStore returns ErrUnsupported without a store.
+func (s *snapshots) checkStore() error {
+	if s.copies == nil {
+		return fmt.Errorf("%w: snapshots require a store; set kubernetes_snapshot_class or kubernetes_snapshot_endpoint",
+			sandbox.ErrUnsupported)
 	}
 	return nil
 }
 
-// load reads which snapshots there are. Sandboxes do not need it.
-func (d *disks) load(ctx context.Context) {
-	if d.copies == nil {
-		return
-	}
-	if err := d.copies.Ready(ctx); err != nil && ctx.Err() == nil {
-		d.p.cfg.Log.Error("cannot use the snapshot store", "store", d.copies.String(), "error", err)
+// pin keeps the copy to which a disk must be reset, until unpin.
+func (s *snapshots) pin(src *catalog.Source) {
+	if src != nil && s.copies != nil {
+		s.copies.Pin(src.Key())
 	}
 }
 
-// checkStore returns ErrUnsupported where there is no store.
-func (d *disks) checkStore() error {
-	if d.copies == nil {
-		return fmt.Errorf("%w: snapshots need a store: set kubernetes_snapshot_class or kubernetes_snapshot_endpoint", sandbox.ErrUnsupported)
-	}
-	return nil
-}
-
-// pin keeps what a disk must still be made equal to, until unpin.
-func (d *disks) pin(src *catalog.Source) {
-	if src != nil && d.copies != nil {
-		d.copies.Pin(src.Key())
-	}
-}
-
-func (d *disks) unpin(ctx context.Context, src *catalog.Source) {
-	if src != nil && d.copies != nil {
-		d.copies.Release(ctx, src.Key())
+func (s *snapshots) unpin(ctx context.Context, src *catalog.Source) {
+	if src != nil && s.copies != nil {
+		s.copies.Release(ctx, src.Key())
 	}
 }
 
 // fill fills the disk of a Pod that waits for it.
-func (d *disks) fill(ctx context.Context, b *box) error {
-	if err := d.checkStore(); err != nil {
+func (s *snapshots) fill(ctx context.Context, b *box.Box) error {
+	if err := s.checkStore(); err != nil {
 		return err
 	}
-	return d.copies.fill(ctx, b)
+	return s.copies.Fill(ctx, b)
 }
 
 // Snapshot implements sandbox.Snapshotter.
-func (d *disks) Snapshot(ctx context.Context, id, name string) (info sandbox.Snapshot, err error) {
+func (s *snapshots) Snapshot(ctx context.Context, id, name string) (info sandbox.Snapshot, err error) {
 	if err := sandbox.CheckName(name); err != nil {
 		return info, fmt.Errorf("%w: snapshot: %w", sandbox.ErrInvalid, err)
 	}
-	if err := d.checkStore(); err != nil {
+	if err := s.checkStore(); err != nil {
 		return info, err
 	}
 	var src catalog.Source
 	reserved := func() {}
 	defer func() { reserved() }()
-	err = d.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
-		if err := d.copies.Ready(ctx); err != nil {
+	err = s.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
+		if err := s.copies.Ready(ctx); err != nil {
 			return err
 		}
 		info.Owner = row.Sandbox().Spec.Owner
-		done, err := d.copies.Reserve(info.Owner, name)
+		done, err := s.copies.Reserve(info.Owner, name)
 		if err != nil {
 			return err
 		}
 		reserved = done
-		src, err = d.copyDisk(ctx, row)
+		src, err = s.copies.Take(ctx, row.Data)
 		return err
 	})
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	defer d.copies.Release(ctx, src.Key())
+	defer s.copies.Release(ctx, src.Key())
 	// The sandbox can be used while the copy is completed.
-	ctx, done, err := d.p.table.Begin(ctx)
+	ctx, done, err := s.p.table.Begin(ctx)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	defer done()
-	if err := d.copies.await(ctx, &src); err != nil {
+	if err := s.copies.Await(ctx, &src); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	parent := src.From
 	src.From = name
 	info = sandbox.Snapshot{Name: name, Owner: info.Owner, Sandbox: id, Parent: parent, Image: src.Named,
 		Size: src.Size, Created: time.Now().Round(0)}
-	if err := d.copies.Add(ctx, catalog.Entry{Snapshot: info, Source: src}); err != nil {
+	if err := s.copies.Add(ctx, catalog.Entry{Snapshot: info, Source: src}); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	d.p.cfg.Log.Debug("took a snapshot", "sandbox", id, "snapshot", name, "size", info.Size)
+	s.p.session.Config.Log.Debug("took a snapshot", "sandbox", id, "snapshot", name, "size", info.Size)
 	return info, nil
 }
 
-// copyDisk copies the disk of a sandbox, and pins the copy.
-func (d *disks) copyDisk(ctx context.Context, row *sandbox.Row[*box]) (src catalog.Source, err error) {
-	b, spec := row.Data, row.Sandbox().Spec
-	if err := context.Cause(ctx); err != nil {
-		return src, err
-	}
-	if b.rec.Restore != nil {
-		return src, fmt.Errorf("%w: the disk of sandbox %q is not restored yet; start it first", sandbox.ErrState, spec.Name)
-	}
-	src = catalog.Source{From: b.rec.From, Named: cmp.Or(spec.Image, b.rec.Named), Base: cmp.Or(b.rec.Base, spec.Image, d.p.cfg.Image)}
-	if row.Sandbox().State == sandbox.Running {
-		d.p.runner.waitReported(ctx, b.rec.podName())
-		st, _ := d.p.runner.pods.get(b.rec.podName())
-		src.Pin = st.imagePin()
-	}
-	return src, d.copies.cut(ctx, b, &src)
-}
-
-// imagePin is the image of a Pod by its content, if the node knows it by a name that others know.
-func (st podState) imagePin() string {
-	for _, c := range st.Status.ContainerStatuses {
-		if c.Name == mainContainer && strings.Contains(c.ImageID, "@sha256:") {
-			_, name, found := strings.Cut(c.ImageID, "://")
-			if !found {
-				name = c.ImageID
-			}
-			return name
-		}
-	}
-	return ""
-}
-
-// find finds a snapshot for a sandbox in a namespace, and pins its copy.
-func (d *disks) find(ctx context.Context, owner, name string, place *client) (catalog.Entry, error) {
-	e, err := d.copies.Find(ctx, owner, name)
-	if err != nil {
-		return e, err
-	}
-	if err = d.copies.await(ctx, &e.Source); err == nil {
-		err = checkPlace(e.Source, place)
-	}
-	if err != nil {
-		d.copies.Release(ctx, e.Source.Key())
-	}
-	return e, err
-}
-
-// checkPlace returns ErrInvalid for a copy that cannot be used in a namespace.
-func checkPlace(src catalog.Source, place *client) error {
-	if namespace, _, ok := strings.Cut(src.Volume, "/"); ok && namespace != place.Namespace {
-		return fmt.Errorf("%w: a snapshot in namespace %q cannot be used in %q, the namespace of another tenant",
-			sandbox.ErrInvalid, namespace, place.Namespace)
-	}
-	return nil
-}
-
 // Snapshots implements sandbox.Snapshotter.
-func (d *disks) Snapshots(ctx context.Context, owner string) ([]sandbox.Snapshot, error) {
-	ctx, done, err := d.p.table.Begin(ctx)
+func (s *snapshots) Snapshots(ctx context.Context, owner string) ([]sandbox.Snapshot, error) {
+	ctx, done, err := s.p.table.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := d.checkStore(); err != nil {
+	if err := s.checkStore(); err != nil {
 		return nil, err
 	}
-	return d.copies.List(ctx, owner)
+	return s.copies.List(ctx, owner)
 }
 
 // DeleteSnapshot implements sandbox.Snapshotter.
-func (d *disks) DeleteSnapshot(ctx context.Context, owner, name string) error {
-	ctx, done, err := d.p.table.Begin(ctx)
+func (s *snapshots) DeleteSnapshot(ctx context.Context, owner, name string) error {
+	ctx, done, err := s.p.table.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := d.checkStore(); err != nil {
+	if err := s.checkStore(); err != nil {
 		return err
 	}
-	return d.copies.Delete(ctx, owner, name)
+	return s.copies.Delete(ctx, owner, name)
 }
 
 // Rollback implements sandbox.Snapshotter.
-func (d *disks) Rollback(ctx context.Context, id, name string) error {
-	if err := d.checkStore(); err != nil {
+func (s *snapshots) Rollback(ctx context.Context, id, name string) error {
+	if err := s.checkStore(); err != nil {
 		return err
 	}
-	return d.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
+	return s.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 		b, sb := row.Data, row.Sandbox()
-		e, err := d.find(ctx, sb.Spec.Owner, name, b.api)
+		e, err := s.copies.FindFor(ctx, sb.Spec.Owner, name, b.API)
 		if err != nil {
 			return err
 		}
-		if named := cmp.Or(sb.Spec.Image, b.rec.Named); named != e.Snapshot.Image {
-			d.copies.Release(ctx, e.Source.Key())
+		if named := cmp.Or(sb.Spec.Image, b.Record.Named); named != e.Snapshot.Image {
+			s.copies.Release(ctx, e.Source.Key())
 			return fmt.Errorf("%w: snapshot %q has image %q, the sandbox has %q", sandbox.ErrInvalid, name, e.Snapshot.Image, named)
 		}
-		// First what we intend: whoever finds the record restores the disk before the next start.
-		before := b.rec
+		// Record the intention first: a hub that adopts the sandbox restores the disk before the next start.
+		before := b.Record
 		sb.State, sb.Message, sb.Changed = sandbox.Stopped, "", time.Now().Round(0)
-		b.rec.Sandbox, b.rec.Restore = sb, &e.Source
-		b.rec.From, b.rec.Named, b.rec.Base = e.Source.From, e.Source.Named, e.Source.Base
-		if err := d.p.runner.save(ctx, b, nil); err != nil {
-			b.rec = before
-			d.copies.Release(ctx, e.Source.Key())
+		b.Record.Sandbox, b.Record.Restore = sb, &e.Source
+		b.Record.From, b.Record.Named, b.Record.Base = e.Source.From, e.Source.Named, e.Source.Base
+		if err := b.Save(ctx, nil); err != nil {
+			b.Record = before
+			s.copies.Release(ctx, e.Source.Key())
 			return err
 		}
-		d.unpin(ctx, before.Restore)
+		s.unpin(ctx, before.Restore)
 		row.Change(func(now *sandbox.Sandbox) { *now = sb.Clone() })
-		if err := d.p.runner.removePod(ctx, b, b.rec.podName(), 0); err != nil {
+		if err := s.p.creator.Remove(ctx, b, 0); err != nil {
 			return err
 		}
-		return d.p.startAgain(ctx, row)
+		return s.p.restart(ctx, row)
 	})
 }
 
 // Fork implements sandbox.Forker.
-func (d *disks) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sandbox.Sandbox, error) {
-	if err := d.checkStore(); err != nil {
+func (s *snapshots) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sandbox.Sandbox, error) {
+	if err := s.checkStore(); err != nil {
 		return nil, err
 	}
 	if err := sandbox.CheckForks(specs); err != nil {
@@ -272,38 +167,38 @@ func (d *disks) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sa
 	}
 	var src catalog.Source
 	specs = slices.Clone(specs)
-	err := d.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) (err error) {
+	err := s.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) (err error) {
 		origin := row.Sandbox().Spec
 		for i := range specs {
 			specs[i].Image, specs[i].Snapshot = origin.Image, origin.Snapshot
-			if err := d.p.check(specs[i]); err != nil {
+			if err := checkSpec(s.p.session, specs[i]); err != nil {
 				return err
 			}
 		}
-		if err := d.copies.Ready(ctx); err != nil {
+		if err := s.copies.Ready(ctx); err != nil {
 			return err
 		}
-		src, err = d.copyDisk(ctx, row)
+		src, err = s.copies.Take(ctx, row.Data)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer d.copies.Release(ctx, src.Key())
-	ctx, done, err := d.p.table.Begin(ctx)
+	defer s.copies.Release(ctx, src.Key())
+	ctx, done, err := s.p.table.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := d.copies.await(ctx, &src); err != nil {
+	if err := s.copies.Await(ctx, &src); err != nil {
 		return nil, err
 	}
 	for _, spec := range specs {
-		if err := checkPlace(src, d.p.of(spec.Owner)); err != nil {
+		if err := disks.CheckNamespace(src, s.p.session.ForOwner(spec.Owner)); err != nil {
 			return nil, err
 		}
 	}
 	return sandbox.CreateForks(ctx, specs, func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-		return d.p.create(ctx, spec, &src)
-	}, d.p.Delete)
+		return s.p.create(ctx, spec, &src)
+	}, s.p.Delete)
 }

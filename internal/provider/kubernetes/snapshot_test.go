@@ -36,7 +36,7 @@ func (s store) config() kubernetes.Store {
 	return kubernetes.Store{Endpoint: s.Endpoint, Bucket: s.Bucket, AccessKey: s.AccessKey, SecretKey: s.SecretKey}
 }
 
-// objects lists what the store holds, except which hub it belongs to, and what is left of uploads.
+// objects lists the objects of the store, including leftovers of uploads, except the one with the ID of the hub.
 func (s store) objects() (all []string) {
 	s.t.Helper()
 	err := filepath.WalkDir(filepath.Join(s.Dir, s.Bucket), func(path string, e fs.DirEntry, err error) error {
@@ -55,7 +55,7 @@ func (s store) objects() (all []string) {
 	return all
 }
 
-// behind is the store behind a door that can be closed. A request that is held waits until release.
+// behind is a store behind a proxy that can reject requests. A held request waits until release.
 type behind struct {
 	store
 	fault atomic.Pointer[func(*http.Request) int]
@@ -109,23 +109,24 @@ func (h *hub) wantSnapshots(want ...string) {
 	}
 }
 
-// testSnapshots: what the suite cannot know about copies of disks.
+// testSnapshots runs the tests about copies of disks that the suite cannot contain.
 func testSnapshots(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, *apiServer){
 		"running": testRunningCopy, "root": testRootCopy, "refusing store": testRefusingStore,
 		"killed while copying": testKilledCopy, "killed while restoring": testKilledRollback,
-		"too large": testLargeCopy, "another hub": testForeignPrefix, "store away": testStoreAway,
+		"too large": testLargeCopy, "another hub": testForeignPrefix, "store away": testStoreUnreachable,
 		"deleted while used": testDeletedWhileUsed, "no store": testNoStore, "failed": testFailedCopy,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t, newCluster(t)) })
 	}
 }
 
-// counting writes the same number into many files, one after the other, for ever. Between them is one that takes time to copy.
+// counting writes the same number into many files, one after the other, endlessly. Between them is a file that is slow to copy.
 const counting = `mkdir n; head -c 20000000 /dev/urandom >n/200-large; setsid sh -c 'n=1; while :; do for i in ` +
 	`$(seq 100 299); do echo $n >n/$i; done; n=$((n+1)); done' >/dev/null 2>&1 & echo started`
 
-// testRunningCopy: programs stand still while their disk is copied, and go on; what others have stopped stays stopped.
+// testRunningCopy: programs are stopped while their disk is copied, and then continue; programs that were stopped before stay
+// stopped.
 func testRunningCopy(t *testing.T, c *apiServer) {
 	h := snapshotHub(t, c, startStore(t), nil)
 	sb := h.create(sandbox.Spec{Name: "busy"})
@@ -148,13 +149,13 @@ func testRunningCopy(t *testing.T, c *apiServer) {
 		t.Fatalf("got %d files, %v, want 200", len(numbers), err)
 	}
 	if odd := slices.Compact(numbers); len(odd) > 2 {
-		t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
+		t.Errorf("got the numbers %q, want at most two, because programs are stopped during the copy", odd)
 	}
 	h.wantOutput(again.ID, `cat /tmp/scratch; ls -q /home/gem/a*; stat -c %a /home/gem/closed; chmod 700 `+
 		`/home/gem/closed; cat /home/gem/closed/in; stat -c %u /home/gem/closed/in`, "scratch\n/home/gem/a?b\n0\nin\n1000\n")
 }
 
-// testRootCopy: where the first process is root, owners stay as they are.
+// testRootCopy: if the first process is root, a copy preserves owners.
 func testRootCopy(t *testing.T, c *apiServer) {
 	h := snapshotHub(t, c, startStore(t), func(cfg *kubernetes.Config) { cfg.Root = true })
 	sb := h.create(sandbox.Spec{Name: "root"})
@@ -166,53 +167,60 @@ func testRootCopy(t *testing.T, c *apiServer) {
 	h.wantOutput(plain.ID, "cat /home/gem/file", "mine\n")
 }
 
-// fillHome puts something into a home that does not fit into one part.
+// fillHome writes more data into a home than fits into one part of an upload.
 func (h *hub) fillHome(id string) {
 	h.t.Helper()
 	h.wantOutput(id, "cd /home/gem; "+counting, "started\n")
 }
 
-// wantAlive demands that the programs of a sandbox run.
+// wantAlive fails unless the programs of a sandbox run.
 func (h *hub) wantAlive(id string) {
 	h.t.Helper()
 	last, _ := h.sh(id, "cat /home/gem/n/100")
 	testenv.Poll(h.t, "the program goes on", func() bool { now, _ := h.sh(id, "cat /home/gem/n/100"); return now != last && now != "" })
 }
 
-// testRefusingStore: whatever the store does, the answer is true, nothing is left, and the sandbox goes on.
+// statusWhen answers requests of the store with a status if a condition is true.
+func statusWhen(code int, when func(*http.Request) bool) func(*http.Request) int {
+	return func(r *http.Request) int {
+		if when(r) {
+			return code
+		}
+		return 0
+	}
+}
+
+// isSecondPart reports whether a request uploads the second part of an archive.
+func isSecondPart(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }
+
+// isNote reports whether a request writes the note of a snapshot.
+func isNote(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/snapshots/")
+}
+
+// testRefusingStore: after every error of the store, the returned error is correct, nothing is left behind, and the sandbox
+// continues.
 func testRefusingStore(t *testing.T, c *apiServer) {
 	b := newBehind(t)
 	h := snapshotHub(t, c, b.store, nil)
 	sb := h.create(sandbox.Spec{Name: "a", Owner: "ann"})
 	h.fillHome(sb.ID)
 	h.wantSnapshots()
-	status := func(code int, when func(*http.Request) bool) func(*http.Request) int {
-		return func(r *http.Request) int {
-			if when(r) {
-				return code
-			}
-			return 0
-		}
-	}
-	second := func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }
-	note := func(r *http.Request) bool {
-		return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/snapshots/")
-	}
 	for what, f := range map[string]struct {
 		fault func(*http.Request) int
 		want  error
 		text  string
 	}{
-		"full": {status(http.StatusInsufficientStorage, second), sandbox.ErrExhausted, "full"},
-		"denied": {status(http.StatusForbidden,
+		"full": {statusWhen(http.StatusInsufficientStorage, isSecondPart), sandbox.ErrExhausted, "full"},
+		"denied": {statusWhen(http.StatusForbidden,
 			func(r *http.Request) bool { return r.Method == http.MethodPost }), sandbox.ErrUnavailable, "403"},
-		"denied at its end": {status(http.StatusForbidden, func(r *http.Request) bool {
+		"denied at its end": {statusWhen(http.StatusForbidden, func(r *http.Request) bool {
 			return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
 		}), sandbox.ErrUnavailable, "403"},
-		"denied the note":     {status(http.StatusForbidden, note), sandbox.ErrUnavailable, "403"},
-		"broken for too long": {status(http.StatusBadGateway, second), sandbox.ErrUnavailable, "502"},
+		"denied the note":     {statusWhen(http.StatusForbidden, isNote), sandbox.ErrUnavailable, "403"},
+		"broken for too long": {statusWhen(http.StatusBadGateway, isSecondPart), sandbox.ErrUnavailable, "502"},
 		"cut": {func(r *http.Request) int {
-			if second(r) {
+			if isSecondPart(r) {
 				panic(http.ErrAbortHandler)
 			}
 			return 0
@@ -224,7 +232,7 @@ func testRefusingStore(t *testing.T, c *apiServer) {
 			t.Errorf("%s: got %v, want %v", what, err, f.want)
 		}
 		if _, err := h.Fork(t.Context(), sb.ID, []sandbox.Spec{{Name: "fork"}}); err == nil && what != "denied the note" {
-			t.Errorf("%s: a fork without a copy", what)
+			t.Errorf("%s: fork succeeded without a copy", what)
 		} else if err == nil {
 			forks, _ := h.List(t.Context(), sandbox.Filter{Name: "fork"})
 			if err := h.Delete(t.Context(), forks[0].ID); err != nil {
@@ -238,29 +246,39 @@ func testRefusingStore(t *testing.T, c *apiServer) {
 		h.wantAlive(sb.ID)
 		h.wantSnapshots()
 	}
-	// A caller who goes away.
+	testCanceledSnapshot(t, b, h, sb.ID)
+	testUnreadableSnapshot(t, b, h, sb.ID)
+}
+
+// testCanceledSnapshot cancels the snapshot of a sandbox during the upload.
+func testCanceledSnapshot(t *testing.T, b *behind, h *hub, id string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	b.fail(func(r *http.Request) int {
-		if second(r) {
+		if isSecondPart(r) {
 			cancel()
 		}
 		return 0
 	})
-	if _, err := h.Snapshot(ctx, sb.ID, "first"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that it is canceled", err)
+	if _, err := h.Snapshot(ctx, id, "first"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 	b.heal()
 	if left := b.objects(); len(left) != 0 {
 		t.Errorf("canceled: %q are left in the store", left)
 	}
-	h.wantAlive(sb.ID)
-	h.snapshot(sb.ID, "first")
-	// A store that fails while a disk is filled.
-	b.fail(status(http.StatusForbidden, func(r *http.Request) bool {
+	h.wantAlive(id)
+}
+
+// testUnreadableSnapshot creates a sandbox from a snapshot while the store rejects the download.
+func testUnreadableSnapshot(t *testing.T, b *behind, h *hub, id string) {
+	t.Helper()
+	h.snapshot(id, "first")
+	b.fail(statusWhen(http.StatusForbidden, func(r *http.Request) bool {
 		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/archives/")
 	}))
 	if _, err := h.Create(t.Context(), sandbox.Spec{Name: "copy", Owner: "ann", Snapshot: "first"}); !errors.Is(err, sandbox.ErrUnavailable) {
-		t.Errorf("got %v, want that the store is not available", err)
+		t.Errorf("got %v, want an unavailable store", err)
 	}
 	b.heal()
 	if all, _ := h.List(t.Context(), sandbox.Filter{}); len(all) != 1 {
@@ -274,7 +292,7 @@ func testRefusingStore(t *testing.T, c *apiServer) {
 	}
 }
 
-// testKilledCopy: after kill -9 of a hub in the middle of a copy, the sandbox goes on and nothing is left in the store.
+// testKilledCopy: after kill -9 of a hub during a copy, the sandbox continues, and nothing is left in the store.
 func testKilledCopy(t *testing.T, c *apiServer) {
 	b := newBehind(t)
 	h := snapshotHub(t, c, b.store, nil)
@@ -299,7 +317,7 @@ func testKilledCopy(t *testing.T, c *apiServer) {
 	close(release)
 	b.heal()
 	if len(b.objects()) == 0 {
-		t.Error("no part was uploaded: there is nothing to sweep")
+		t.Error("no part was uploaded, so the test has no effect")
 	}
 	h.open()
 	h.wantSnapshots()
@@ -310,8 +328,8 @@ func testKilledCopy(t *testing.T, c *apiServer) {
 	h.snapshot(sb.ID, "next")
 }
 
-// testKilledRollback: a hub that is killed while it restores a disk leaves a stopped sandbox, which starts on the disk of the
-// snapshot, also if that was deleted meanwhile.
+// testKilledRollback: a hub that is killed while it restores a disk leaves a stopped sandbox, which starts from the disk of the
+// snapshot, even if the snapshot was deleted.
 func testKilledRollback(t *testing.T, c *apiServer) {
 	for _, keep := range []bool{true, false} {
 		b := newBehind(t)
@@ -339,10 +357,10 @@ func testKilledRollback(t *testing.T, c *apiServer) {
 		h.open()
 		h.wantState(sb.ID, sandbox.Stopped)
 		if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrState) {
-			t.Errorf("got %v, want that there is no disk to copy yet", err)
+			t.Errorf("got %v, want an error about the unfinished rollback", err)
 		}
 		if err := h.Start(t.Context(), sb.ID); !errors.Is(err, sandbox.ErrUnavailable) {
-			t.Errorf("got %v, want that the store is not available", err)
+			t.Errorf("got %v, want an unavailable store", err)
 		}
 		h.wantState(sb.ID, sandbox.Stopped)
 		b.heal()
@@ -353,7 +371,7 @@ func testKilledRollback(t *testing.T, c *apiServer) {
 	}
 }
 
-// finishRollback deletes the snapshot that an unfinished rollback still needs, and lets another hub finish it.
+// finishRollback deletes the snapshot of an unfinished rollback, and completes it with another hub.
 func (h *hub) finishRollback(id string) {
 	h.t.Helper()
 	if err := h.DeleteSnapshot(h.t.Context(), "", "first"); err != nil {
@@ -370,20 +388,20 @@ func (h *hub) finishRollback(id string) {
 	h.wantOutput(id, "cat /home/gem/*", "one\n")
 }
 
-// testLargeCopy: a sandbox cannot store more than its disk may hold.
+// testLargeCopy: a copy cannot exceed the disk limit of the sandbox.
 func testLargeCopy(t *testing.T, c *apiServer) {
 	s := startStore(t)
 	h := snapshotHub(t, c, s, nil)
 	sb := h.create(sandbox.Spec{Name: "a", Resources: sandbox.Resources{Disk: 1 << 20}})
 	h.wantOutput(sb.ID, "head -c 80000000 /dev/urandom >/home/gem/large", "") // which a real node does not allow
 	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrExhausted) ||
-		!strings.Contains(err.Error(), "larger than the disk") {
-		t.Errorf("got %v, want that it is too large", err)
+		!strings.Contains(err.Error(), "exceeds the disk limit") {
+		t.Errorf("got %v, want one about its size", err)
 	}
 	if left := s.objects(); len(left) != 0 {
 		t.Errorf("%q are left in the store", left)
 	}
-	// Holes are no data.
+	// Holes do not count.
 	h.wantOutput(sb.ID, "rm /home/gem/large; truncate -s 500G /home/gem/hole; echo end >>/home/gem/hole; echo ok", "ok\n")
 	if got := h.snapshot(sb.ID, "first"); got.Size > 1<<20 {
 		t.Errorf("got %d bytes, want few", got.Size)
@@ -402,11 +420,11 @@ func testForeignPrefix(t *testing.T, c *apiServer) {
 	before := s.objects()
 	b := snapshotHub(t, c, s, mine)
 	if _, err := b.Snapshots(t.Context(), ""); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "another hub") {
-		t.Errorf("got %v, want that the prefix is another's", err)
+		t.Errorf("got %v, want an error about the other hub", err)
 	}
 	other := b.create(sandbox.Spec{Name: "b"})
 	if _, err := b.Snapshot(t.Context(), other.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) {
-		t.Errorf("got %v, want that the prefix is another's", err)
+		t.Errorf("got %v, want an error about the other hub", err)
 	}
 	own := snapshotHub(t, c, s, nil)
 	own.wantSnapshots()
@@ -416,15 +434,15 @@ func testForeignPrefix(t *testing.T, c *apiServer) {
 	a.wantSnapshots("first")
 }
 
-// testStoreAway: a hub starts without its store, and finds it later.
-func testStoreAway(t *testing.T, c *apiServer) {
+// testStoreUnreachable: a hub starts while its store is unreachable, and uses it later.
+func testStoreUnreachable(t *testing.T, c *apiServer) {
 	b := newBehind(t)
 	b.fail(func(*http.Request) int { return http.StatusForbidden })
 	h := snapshotHub(t, c, b.store, nil)
 	sb := h.create(sandbox.Spec{Name: "a"})
 	h.wantOutput(sb.ID, "echo hello", "hello\n")
 	if _, err := h.Snapshots(t.Context(), ""); !errors.Is(err, sandbox.ErrUnavailable) {
-		t.Errorf("got %v, want that the store is not available", err)
+		t.Errorf("got %v, want an unavailable store", err)
 	}
 	b.heal()
 	h.wantSnapshots()
@@ -432,7 +450,7 @@ func testStoreAway(t *testing.T, c *apiServer) {
 	h.wantSnapshots("first")
 }
 
-// testDeletedWhileUsed: a snapshot that is deleted while a sandbox is created from it is there for that one.
+// testDeletedWhileUsed: a create from a snapshot succeeds if the snapshot is deleted concurrently.
 func testDeletedWhileUsed(t *testing.T, c *apiServer) {
 	b := newBehind(t)
 	h := snapshotHub(t, c, b.store, nil)
@@ -468,7 +486,7 @@ func testDeletedWhileUsed(t *testing.T, c *apiServer) {
 	testenv.Poll(t, "nothing is left in the store", func() bool { return len(b.objects()) == 0 })
 }
 
-// testFailedCopy: of a sandbox whose program has ended, the home can be copied if it is kept apart. Its logs and state stay.
+// testFailedCopy: the persistent home of a sandbox whose program has ended can be copied. Its logs and state do not change.
 func testFailedCopy(t *testing.T, c *apiServer) {
 	s := startStore(t)
 	for _, keep := range []bool{true, false} {
@@ -480,7 +498,7 @@ func testFailedCopy(t *testing.T, c *apiServer) {
 		_, err := h.Snapshot(t.Context(), sb.ID, "first")
 		if !keep {
 			if !errors.Is(err, sandbox.ErrState) {
-				t.Errorf("got %v, want that there is no disk any more", err)
+				t.Errorf("got %v, want an error about the missing disk", err)
 			}
 			continue
 		}
@@ -489,7 +507,7 @@ func testFailedCopy(t *testing.T, c *apiServer) {
 		}
 		h.wantState(sb.ID, sandbox.Failed)
 		if after, err := h.Logs(t.Context(), sb.ID, 1000); err != nil || string(after) != "said\n" {
-			t.Errorf("got %q, %v, want what it said", after, err)
+			t.Errorf("got %q, %v, want its output", after, err)
 		}
 		again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
 		h.wantOutput(again.ID, "cat /home/gem/file", "one\n")
@@ -500,12 +518,12 @@ func testFailedCopy(t *testing.T, c *apiServer) {
 	}
 }
 
-// testNoStore: without a store, the hub says what is missing.
+// testNoStore: without a store, the hub reports the missing setting.
 func testNoStore(t *testing.T, c *apiServer) {
 	h := newHub(t, c, nil)
 	if a := h.Abilities(); a.Snapshot || a.Fork ||
 		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "kubernetes_snapshot_endpoint") }) {
-		t.Errorf("got %+v, want that it says what is missing", a)
+		t.Errorf("got %+v, want the missing setting", a)
 	}
 	_, fork := h.Fork(t.Context(), "x", []sandbox.Spec{{}})
 	_, snapshot := h.Snapshot(t.Context(), "x", "first")
@@ -514,7 +532,7 @@ func testNoStore(t *testing.T, c *apiServer) {
 	for _, err := range []error{fork, snapshot, list, create, h.Rollback(t.Context(), "x", "first"),
 		h.DeleteSnapshot(t.Context(), "", "first")} {
 		if !errors.Is(err, sandbox.ErrUnsupported) {
-			t.Errorf("got %v, want that it is not supported", err)
+			t.Errorf("got %v, want ErrUnsupported", err)
 		}
 	}
 	for _, bad := range []kubernetes.Store{{Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"},

@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/box"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/cluster"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/create"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
-// with calls do on a sandbox that is neither created nor deleted at the moment.
-func (p *Provider) with(ctx context.Context, id string, do func(context.Context, *sandbox.Row[*box]) error) error {
+// with calls do with a sandbox that is not being created or deleted.
+func (p *Provider) with(ctx context.Context, id string, do func(context.Context, *sandbox.Row[*box.Box]) error) error {
 	ctx, done, err := p.table.Begin(ctx)
 	if err != nil {
 		return err
@@ -36,40 +39,37 @@ func (p *Provider) Resume(context.Context, string) error {
 	return fmt.Errorf("%w: a Pod cannot be paused", sandbox.ErrUnsupported)
 }
 
-// keepsDisk returns ErrUnsupported where the end of a Pod is the end of its disk.
-func (s *session) keepsDisk() error {
-	if s.cfg.Persistent {
+// checkPersistent returns ErrUnsupported if the disk of a Pod is lost with the Pod.
+func (p *Provider) checkPersistent() error {
+	if p.session.Config.Persistent {
 		return nil
 	}
-	return fmt.Errorf("%w: the disk of a Pod ends with it; set kubernetes_disk to persistent", sandbox.ErrUnsupported)
+	return fmt.Errorf("%w: the disk of a Pod is deleted with the Pod; set kubernetes_disk to persistent", sandbox.ErrUnsupported)
 }
 
 // Stop implements sandbox.Provider.
 func (p *Provider) Stop(ctx context.Context, id string) error {
-	if err := p.keepsDisk(); err != nil {
+	if err := p.checkPersistent(); err != nil {
 		return err
 	}
-	return p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
+	return p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 		b, sb := row.Data, row.Sandbox()
 		if sb.State == sandbox.Stopped {
 			return nil
 		}
-		// First what we intend, with the output, which ends with the Pod: if we are killed now, the
-		// next hub completes it.
+		// Record the intention first: if this hub dies, the next one completes the stop. The output is
+		// stored because it is deleted with the Pod.
 		sb.State, sb.Message, sb.Changed = sandbox.Stopped, "", time.Now().Round(0)
-		out, _ := p.runner.readLogs(ctx, b, keptLog)
-		before := b.rec.Sandbox
-		b.rec.Sandbox = sb
-		if err := p.runner.save(ctx, b, map[string][]byte{logName: out}); err != nil {
-			b.rec.Sandbox = before
+		out, _ := p.connector.Output(ctx, b, maxStoredLog)
+		if err := b.SaveSandbox(ctx, sb, map[string][]byte{box.LogKey: out}); err != nil {
 			return err
 		}
-		grace := p.cfg.StopGrace
+		grace := p.session.Config.StopGrace
 		if end, ok := ctx.Deadline(); ok {
 			grace = min(grace, time.Until(end))
 		}
-		// Its end is certain from now on, even if the node does not confirm it in time.
-		err := p.runner.removePod(ctx, b, b.rec.podName(), grace)
+		// The Pod will end even if the node does not confirm it in time.
+		err := p.creator.Remove(ctx, b, grace)
 		row.Change(func(now *sandbox.Sandbox) { *now = sb.Clone() })
 		return err
 	})
@@ -77,18 +77,18 @@ func (p *Provider) Stop(ctx context.Context, id string) error {
 
 // Start implements sandbox.Provider.
 func (p *Provider) Start(ctx context.Context, id string) error {
-	return p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
+	return p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 		b := row.Data
-		if err := p.keepsDisk(); err != nil && b.rec.Restore == nil {
+		if err := p.checkPersistent(); err != nil && b.Record.Restore == nil {
 			return err
 		}
 		if row.Sandbox().State == sandbox.Running {
 			return nil
 		}
-		if err := p.runner.removePod(ctx, b, b.rec.podName(), 0); err != nil { // that which has failed
+		if err := p.creator.Remove(ctx, b, 0); err != nil { // a Pod that has failed
 			return err
 		}
-		err := p.startAgain(ctx, row)
+		err := p.restart(ctx, row)
 		if err != nil && row.Sandbox().State == sandbox.Failed {
 			err = errors.Join(err, p.change(ctx, row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Stopped, "" }))
 		}
@@ -96,20 +96,20 @@ func (p *Provider) Start(ctx context.Context, id string) error {
 	})
 }
 
-// startAgain starts the next generation.
-func (p *Provider) startAgain(ctx context.Context, row *sandbox.Row[*box]) error {
+// restart starts the next generation.
+func (p *Provider) restart(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	b := row.Data
-	b.src = b.rec.Restore
-	plan, err := p.runner.encodePlan(b)
+	b.Source = b.Record.Restore
+	plan, err := p.creator.EncodePlan(b)
 	if err != nil {
 		return err
 	}
-	b.rec.Generation++
-	if err := p.runner.save(ctx, b, map[string][]byte{containerinit.PlanName: plan, logName: {}}); err != nil {
-		b.rec.Generation--
+	b.Record.Generation++
+	if err := b.Save(ctx, map[string][]byte{containerinit.PlanName: plan, box.LogKey: {}}); err != nil {
+		b.Record.Generation--
 		return err
 	}
 	return p.start(ctx, row, nil)
@@ -117,19 +117,19 @@ func (p *Provider) startAgain(ctx context.Context, row *sandbox.Row[*box]) error
 
 // Update implements sandbox.Provider.
 func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.Spec) error) (got sandbox.Sandbox, err error) {
-	err = p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
+	err = p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box.Box]) error {
 		b := row.Data
-		before := b.rec.Sandbox.Spec
+		before := b.Record.Sandbox.Spec
 		got, err = row.Update(change, func(next sandbox.Sandbox) error {
 			if !p.SamePlace(before.Owner, next.Spec.Owner) {
 				return fmt.Errorf("%w: a sandbox cannot move to the namespace of another tenant", sandbox.ErrInvalid)
 			}
-			if next.State == sandbox.Running && p.runner.resized(before.Resources, next.Spec.Resources) {
-				if err := p.runner.resize(ctx, b, next.Spec.Resources); err != nil {
+			if next.State == sandbox.Running && create.NeedsResize(before.Resources, next.Spec.Resources) {
+				if err := p.creator.Resize(ctx, b, next.Spec.Resources); err != nil {
 					return err
 				}
 			}
-			return p.store(ctx, b, next)
+			return b.SaveSandbox(ctx, next, nil)
 		})
 		if err == nil && (got.Spec.Name != before.Name || got.Spec.Owner != before.Owner) {
 			p.relabelLater(b, id)
@@ -139,49 +139,26 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 	return got, err
 }
 
-// resized reports whether a Pod must change for other resources.
-func (r *runner) resized(from, to sandbox.Resources) bool {
-	from.Disk, from.Files, from.Pids, from.DiskRate, from.Bandwidth = to.Disk, to.Files, to.Pids, to.DiskRate, to.Bandwidth
-	return from != to
-}
+// relabelDelay leaves the API server to the requests of an owner who has just received a warm sandbox.
+const relabelDelay = time.Second
 
-// resize changes the processor and memory of a running Pod.
-func (r *runner) resize(ctx context.Context, b *box, want sandbox.Resources) error {
-	call, cancel := api.Steady(ctx)
-	defer cancel()
-	next := r.resources(want)
-	delete(next.Limits, "ephemeral-storage")
-	delete(next.Requests, "ephemeral-storage")
-	change := map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": mainContainer, "resources": next}}}}
-	err := b.api.Patch(call, pods, []string{b.rec.podName(), "resize"}, api.StrategicPatch, change, nil)
-	switch {
-	case api.IsMissing(err):
-		return fmt.Errorf("%w: this cluster cannot change the resources of a running Pod; Kubernetes 1.33 can", sandbox.ErrUnsupported)
-	case err != nil:
-		return fmt.Errorf("change the resources of the Pod: %w", explain(err))
-	}
-	return nil
-}
-
-// labelDelay keeps the API server free for who has just got a sandbox and wants to use it.
-const labelDelay = time.Second
-
-// relabelLater tells people who look at a Pod whose it is now.
-func (p *Provider) relabelLater(b *box, id string) {
-	place, pod := b.api, b.rec.podName()
+// relabelLater updates the labels of a Pod, which are only informative, in the background.
+func (p *Provider) relabelLater(b *box.Box, id string) {
+	ns, pod := b.API, b.Record.PodName()
 	p.table.Go(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(labelDelay):
+		case <-time.After(relabelDelay):
 		}
 		sb, err := p.table.Get(id)
 		if err != nil {
-			return // it is gone
+			return // it was deleted
 		}
-		change := map[string]any{"metadata": map[string]any{"labels": p.labels(sb), "annotations": notes(sb)}}
-		if err := place.Patch(ctx, pods, []string{pod}, api.MergePatch, change, nil); err != nil && !api.IsMissing(err) && ctx.Err() == nil {
-			p.cfg.Log.Warn("cannot label a Pod with its new owner", "pod", pod, "error", err)
+		change := map[string]any{"metadata": map[string]any{"labels": p.session.Labels(sb), "annotations": cluster.Annotations(sb)}}
+		err = ns.Patch(ctx, cluster.Pods, []string{pod}, api.MergePatch, change, nil)
+		if err != nil && !api.IsMissing(err) && ctx.Err() == nil {
+			p.session.Config.Log.Warn("cannot label a Pod with its new owner", "pod", pod, "error", err)
 		}
 	})
 }
@@ -198,14 +175,14 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	defer row.Release()
-	b, before := row.Data, row.Data.rec.Sandbox
+	b, before := row.Data, row.Data.Record.Sandbox
 	next := before.Clone()
 	next.State = sandbox.Deleting
-	if err := p.store(ctx, b, next); err != nil && !api.IsMissing(err) {
+	if err := b.SaveSandbox(ctx, next, nil); err != nil && !api.IsMissing(err) {
 		return err
 	}
-	if err := p.scrap(ctx, row); err != nil {
-		return errors.Join(err, p.store(ctx, b, before))
+	if err := p.remove(ctx, row); err != nil {
+		return errors.Join(err, b.SaveSandbox(ctx, before, nil))
 	}
 	return nil
 }

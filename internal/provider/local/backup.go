@@ -23,14 +23,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 )
 
-// A backup is a tar, compressed with zstd. It begins with a manifest and ends with a mark
-// that counts what is between. Names begin with the section that they belong to.
+// A backup is a tar file, compressed with zstd. It starts with a manifest and ends with an end entry. The first part of
+// each name is its section.
 const (
 	manifestName = "cove-backup.json"
 	endName      = "cove-backup.end"
 	backupFormat = 1
 
-	hubSection       = "hub" // what the hub keeps beside us
+	hubSection       = "hub" // files of the hub
 	layersSection    = "layers"
 	sandboxesSection = "sandboxes"
 	volumesSection   = "volumes"
@@ -46,27 +46,25 @@ type Manifest struct {
 	Root    bool      `json:"root"`  // whether the hub had root
 }
 
-// BackupConfig says what to back up.
+// BackupConfig configures a backup.
 type BackupConfig struct {
 	Dir     string // state folder
 	Version string
-	// Files are names in the state folder that the hub keeps there, in the order in which
-	// they are read. Those that do not exist are left out.
+	// Files are the names of the hub's files in the state folder, in reading order. Missing files are skipped.
 	Files []string
-	// Warn is told what is left out.
+	// Warn is called for everything that is left out.
 	Warn func(what string)
 }
 
-// Backup writes a backup of a state folder, whose hub may be running. Layers and volumes that
-// are subvolumes are copied in one step, and so are consistent in themselves; in other folders,
-// a file that a sandbox writes meanwhile may be inconsistent.
+// Backup writes a backup of a state folder, whose hub may be running. Layers and volumes that are subvolumes are
+// copied atomically. In other folders, files that a sandbox writes during the backup may be inconsistent.
 func Backup(ctx context.Context, cfg BackupConfig, w io.Writer) (err error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return err
 	}
 	if !tree.Exists(filepath.Join(dir, "lock")) {
-		return fmt.Errorf("no hub has used the folder %q; set --state to that of the hub", dir)
+		return fmt.Errorf("no hub has used the folder %q; set --state to the state folder of the hub", dir)
 	}
 	cfg.Dir = dir
 	layers, err := layer.Attach(dir)
@@ -112,7 +110,7 @@ func (b *backup) write() error {
 	return nil
 }
 
-// add writes a file that is in memory.
+// add adds a file with a content in memory.
 func (b *backup) add(name string, content []byte) error {
 	h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(content)), ModTime: time.Now(), Format: tar.FormatPAX}
 	if err := b.tar.WriteHeader(h); err != nil {
@@ -122,7 +120,7 @@ func (b *backup) add(name string, content []byte) error {
 	return err
 }
 
-// addFile adds a file, which may grow meanwhile.
+// addFile adds a file, which may grow during the copy.
 func (b *backup) addFile(file, name string) error {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +148,7 @@ func (b *backup) warn(format string, args ...any) {
 	}
 }
 
-// addHubFiles adds the files of the hub. They are replaced or appended to, never changed in place.
+// addHubFiles adds the files of the hub, which the hub only replaces or appends to.
 func (b *backup) addHubFiles() error {
 	added := map[string]bool{}
 	for _, name := range b.cfg.Files {
@@ -174,7 +172,7 @@ func (b *backup) addHubFiles() error {
 	return nil
 }
 
-// recorded is a record, and the disk that it describes.
+// recorded is a record with its disk.
 type recorded struct {
 	name string // in the backup
 	dir  string // of a sandbox
@@ -182,14 +180,14 @@ type recorded struct {
 	disk disk.Disk
 }
 
-// addDisks adds sandboxes and snapshots with their layers. Records are read first: whatever
-// they name is there afterwards, unless it has been deleted meanwhile.
+// addDisks adds sandboxes and snapshots with their layers. Records are read first: layers that they name exist
+// afterwards, unless they are deleted concurrently.
 func (b *backup) addDisks() (err error) {
 	pinned := map[string]layer.Pinned{}
 	defer func() {
 		for name, p := range pinned {
-			if gone := p.Release(); gone != nil && err == nil {
-				err = fmt.Errorf("layer %s was removed meanwhile, which only a starting hub does; try again: %w", name, gone)
+			if failed := p.Release(); failed != nil && err == nil {
+				err = fmt.Errorf("layer %s was removed during the backup, because a hub was started; rerun the backup: %w", name, failed)
 			}
 		}
 	}()
@@ -211,7 +209,7 @@ func (b *backup) addDisks() (err error) {
 	bases := map[string]bool{}
 	for _, r := range records {
 		if r.raw == nil {
-			b.warn("%s is left out: its disk is not there", r.name)
+			b.warn("%s is left out: its disk does not exist", r.name)
 			continue
 		}
 		if bases[r.disk.Base] = true; r.dir != "" {
@@ -237,7 +235,7 @@ func (b *backup) addDisks() (err error) {
 	return nil
 }
 
-// pin pins the layers of a disk and reports whether all are there.
+// pin pins the layers of a disk and reports whether all exist.
 func (b *backup) pin(pinned map[string]layer.Pinned, d disk.Disk) bool {
 	for _, name := range d.Layers {
 		if _, ok := pinned[name]; ok {
@@ -260,7 +258,7 @@ func (b *backup) readRecords() (records []recorded, err error) {
 	for _, dir := range dirs {
 		raw, d, err := runner.ReadRecord(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // never finished, or deleted meanwhile
+			continue // unfinished or deleted
 		}
 		if err != nil {
 			b.warn("sandbox %s is left out: %v", filepath.Base(dir), err)
@@ -326,7 +324,7 @@ func (b *backup) addVolume(record, dir, owner string) (err error) {
 	}
 	p, err := b.layers.Pin(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // deleted meanwhile, or never finished
+		return nil // deleted or unfinished
 	}
 	if err != nil {
 		return err
@@ -338,7 +336,7 @@ func (b *backup) addVolume(record, dir, owner string) (err error) {
 	return tree.Pack(b.ctx, b.tar, p.Path, path.Join(owner, filepath.Base(dir)))
 }
 
-// addImages adds the images: first what names layers, then those.
+// addImages adds the images: first the records, which name layers, then the layers.
 func (b *backup) addImages() error {
 	for _, part := range []string{"images", "layers"} {
 		if err := b.pack(filepath.Join(b.cfg.Dir, imagesSection, part), path.Join(imagesSection, part)); err != nil {
@@ -348,7 +346,7 @@ func (b *backup) addImages() error {
 	return nil
 }
 
-// sections are those that a backup may have.
+// sections are the sections of a backup.
 var sections = []string{hubSection, layersSection, sandboxesSection, volumesSection, imagesSection, disk.BaseFolder, disk.SnapshotsFolder}
 
 // isSection reports whether a backup can have a section.

@@ -13,85 +13,78 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Config says where and how sandboxes run. Zero fields have defaults, except Dir
-// and Init.
+// Config configures a provider. Dir and Init are required; other fields have defaults.
 type Config struct {
-	// Dir is the state folder. It is created if needed, accessible to its owner only,
-	// and must not be on an overlay filesystem.
+	// Dir is the state folder. It is created if missing, with access only for its owner. It must not be on an overlay
+	// filesystem.
 	Dir string
-	// Init starts this program as a sandbox's init; see isolate.Config.Argv.
+	// Init is the command of a sandbox's init; see isolate.Config.Argv.
 	Init []string
-	// Sudo is the program that becomes root inside a sandbox; see package sudo. Without
-	// it nobody can.
+	// Sudo is the program that becomes root inside a sandbox; see package sudo. Without it, programs cannot become root.
 	Sudo string
-	// Command runs in sandboxes whose spec has none. It is started with the server's
-	// socket, which listens already, as isolate.ListenFD, and with CommandEnv; with
-	// neither if the environment sets a variable of CommandEnv itself.
+	// Command is the default command. It inherits the listening socket of the server as isolate.ListenFD, and CommandEnv.
+	// It gets neither if the environment sets a variable of CommandEnv.
 	Command    []string
 	CommandEnv map[string]string
-	// DoorEnv is the variable that tells Command to serve at control.Door instead, as
-	// address/word; empty if it cannot. It takes that to pause a sandbox to disk.
+	// DoorEnv is the variable that makes Command serve at isolate.Door instead, as address/word; empty if unsupported.
+	// Pausing to disk requires it.
 	DoorEnv string
-	// Binds shows files and folders of the host in every sandbox, read-only.
+	// Binds are files and folders of the host that are visible in every sandbox, read-only.
 	Binds []Bind
-	// Env is part of every sandbox's environment; the spec's takes precedence.
+	// Env is added to the environment of every sandbox; the spec takes precedence.
 	Env map[string]string
-	// Defaults are the resources of specs that leave them open.
+	// Defaults are the default resources.
 	Defaults sandbox.Resources
-	// VolumeSize bounds each volume; the default disk limit if zero.
+	// VolumeSize is the limit of each volume; default: the default disk limit.
 	VolumeSize int64
-	// Runsc is the program of gVisor, for the isolation of that name; empty if there is
-	// none.
+	// Runsc is the program of gVisor; empty disables the isolation gvisor.
 	Runsc string
-	// FirstID is the first of the host's user IDs for sandboxes, which use 65536 each.
+	// FirstID is the first user ID of the host for sandboxes, which use 65536 each.
 	FirstID uint32
-	// Cgroup is a delegated cgroup v2 group to work below.
+	// Cgroup is a delegated cgroup v2 group; sandboxes run below it.
 	Cgroup string
-	// Images says where images are kept and where they come from. Without its Dir
-	// specs with an image are refused, and so are imports and exports.
+	// Images configures the image store. Without its Dir, images, imports and exports are unsupported.
 	Images ImageConfig
-	// ImageSize bounds the filesystem that is created for disks, in a file, where that
-	// of the state folder cannot copy a folder in one step; nine tenths of what is free
-	// if zero. The file takes only as much space as is used. NoImage creates none:
-	// snapshots and forks then copy file by file.
+	// ImageSize bounds the filesystem for disks, a sparse file that is created if the filesystem of the state folder
+	// has no snapshots of folders. Default: nine tenths of the free space. With NoImage there is none: snapshots and
+	// forks copy file by file.
 	ImageSize int64
 	NoImage   bool
 
-	// Spares is the minimum number of inits that are started ahead, which makes a
-	// create some milliseconds faster; MaxSpares is how many there are at most after
-	// a burst. It needs root.
+	// Spares is the minimum number of inits that are started in advance, which saves a few milliseconds per create.
+	// MaxSpares is the maximum after a burst. Both require root.
 	Spares, MaxSpares int
 
-	ReadyTimeout time.Duration // of specs that have none
+	ReadyTimeout time.Duration // default of specs
 	StopGrace    time.Duration // from SIGTERM to SIGKILL
-	LogSize      int64         // kept of a program's output, twice
+	LogSize      int64         // maximum size of each of the two log files of a sandbox
 	Log          *slog.Logger
 
-	withoutIDMaps bool // as if no filesystem could translate owners; for tests
+	withoutIDMaps bool // for tests: treats filesystems as if they did not support ID-mapped mounts
 }
 
-// Bind shows a file or folder of the host inside.
+// Bind is a file or folder of the host that is visible inside.
 type Bind = runner.Bind
 
-// ImageConfig says where images are kept and where they may come from.
+// ImageConfig configures the image store and registries.
 type ImageConfig struct {
-	// Dir is the image store's folder. Overlays are built on it, so it should be on
-	// the filesystem of the state folder.
+	// Dir is the folder of the image store. It should be on the filesystem of the state folder, because overlays use
+	// both.
 	Dir string
-	// Insecure lists registries, host or host:port, to contact without TLS.
+	// Insecure lists registries (host or host:port) without TLS.
 	Insecure []string
-	// Private lists registries, host or host:port, that may have private addresses.
+	// Private lists registries (host or host:port) that may have private addresses.
 	Private []string
-	// AuthFile holds registry credentials, in the format of docker's config.json.
+	// AuthFile contains registry credentials in the format of Docker's config.json.
 	AuthFile string
 	// Proxy returns the proxy for a request to a registry; nil means none.
 	Proxy func(*http.Request) (*url.URL, error) `json:"-"`
 }
 
-// defaultFirstID is above what distributions assign to users.
+// defaultFirstID is above the IDs that distributions assign to users.
 const defaultFirstID = 2_000_000_000
 
-// fill sets defaults.
+// fill checks the configuration and sets defaults.
 func (c *Config) fill() error {
 	if !filepath.IsAbs(c.Dir) || len(c.Init) == 0 {
 		return errors.New("local provider: an absolute Dir and Init are required")

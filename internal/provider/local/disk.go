@@ -120,7 +120,7 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 	if err == nil {
 		d, err = held.CopyDisk(ctx)
 	}
-	held.Release() // the original goes on while the forks are started
+	held.Release() // the original is usable while the forks start
 	if err != nil {
 		return nil, err
 	}
@@ -208,8 +208,8 @@ func (p *Provider) Export(ctx context.Context, id string, w io.Writer) error {
 	return p.disks.Export(ctx, w, d, imageConfig(spec, d.Image))
 }
 
-// imageConfig describes the image that a sandbox is exported as. The environment of
-// the spec is not part of it, because it may hold secrets.
+// imageConfig describes the exported image of a sandbox. It excludes the environment of the spec, which may contain
+// secrets.
 func imageConfig(spec sandbox.Spec, from *disk.Image) image.Export {
 	var img disk.Image
 	if from != nil {

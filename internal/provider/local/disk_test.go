@@ -57,8 +57,7 @@ func (h *hub) fork(id string, n int) []sandbox.Sandbox {
 	return forks
 }
 
-// writer appends numbers to one file and, each after that, to another, in place
-// and without end.
+// writer appends each number to one file and then to another, in place and endlessly.
 const writer = `python3 -uc '
 a, b = open("a", "w"), open("b", "w")
 n = 0
@@ -73,11 +72,11 @@ func (h *hub) write(id string) {
 	h.t.Helper()
 	h.sh(id, writer)
 	if !testenv.Eventually(func() bool { return h.sh(id, "test -s b && echo yes") == "yes\n" }) {
-		h.t.Fatal("nothing is written")
+		h.t.Fatal("no data is written")
 	}
 }
 
-// testForkWriting: what a fork sees is one moment of its origin, and no later one.
+// testForkWriting: a fork has a consistent state of its origin, and no later changes.
 func testForkWriting(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	h.write(sb.ID)
@@ -92,17 +91,17 @@ func testForkWriting(h *hub) {
 		fork := h.fork(sb.ID, 1)[0]
 		a, b := last(fork.ID, "a"), last(fork.ID, "b")
 		if a < before || a != b && a != b+1 {
-			h.t.Errorf("the fork, taken after %d, holds %d and %d", before, a, b)
+			h.t.Errorf("the fork, taken after %d, contains %d and %d", before, a, b)
 		}
 		if out := h.sh(fork.ID, "seq "+fmt.Sprint(a)+" | cmp - a && seq "+fmt.Sprint(b)+" | cmp - b && echo same"); out != "same\n" {
-			h.t.Errorf("the fork's files are not what was written: %q", out)
+			h.t.Errorf("the files of the fork are damaged: %q", out)
 		}
 		if !testenv.Eventually(func() bool { return last(sb.ID, "b") > b }) {
-			h.t.Error("the origin does not go on")
+			h.t.Error("the origin does not continue")
 		}
 		h.sh(fork.ID, "echo fork > a; rm b; echo new > c")
 		if out := h.sh(sb.ID, "grep -c fork a; ls c 2>&1 | wc -l"); out != "0\n1\n" || last(fork.ID, "a") != 0 {
-			h.t.Errorf("they did not part: %q", out)
+			h.t.Errorf("origin and fork are not independent: %q", out)
 		}
 		if err := h.Delete(h.t.Context(), fork.ID); err != nil {
 			h.t.Fatal(err)
@@ -110,11 +109,11 @@ func testForkWriting(h *hub) {
 	}
 	if out := h.sh(sb.ID, "pkill python3; while pgrep python3 >/dev/null; do :; done; seq $(tail -n 1 b) | cmp - b "+
 		"&& echo same"); !strings.HasSuffix(out, "same\n") {
-		h.t.Errorf("the origin's file is not what was written: %q", out)
+		h.t.Errorf("the file of the origin is damaged: %q", out)
 	}
 }
 
-// used is how much is taken of the filesystem of the disks, all written back.
+// used returns the used space of the filesystem of the disks after a sync.
 func (h *hub) used() int64 {
 	h.t.Helper()
 	dir, err := os.Open(filepath.Join(h.cfg.Dir, "disk"))
@@ -129,8 +128,8 @@ func (h *hub) used() int64 {
 	return int64(fs.Blocks-fs.Bfree) * fs.Bsize
 }
 
-// testTwentyForks: twenty forks take the disk of one; deleted in any order,
-// nothing that is left loses anything, and in the end all is free.
+// testTwentyForks: twenty forks use the disk space of one. They can be deleted in any order without data loss, and finally
+// all space is free.
 func testTwentyForks(h *hub) {
 	if why := strings.Join(h.Abilities().Missing, "; "); strings.Contains(why, "file by file") {
 		testenv.Lack(h.t, why)
@@ -145,7 +144,7 @@ func testTwentyForks(h *hub) {
 	sum := h.sh(sb.ID, "tail -c 1M big | sha256sum")
 	one := h.used()
 	if one-empty < size {
-		h.t.Fatalf("%d bytes take %d", size, one-empty)
+		h.t.Fatalf("%d bytes use %d bytes", size, one-empty)
 	}
 	began := time.Now()
 	h.snap(sb.ID, "kept")
@@ -160,12 +159,12 @@ func testTwentyForks(h *hub) {
 	}
 	h.t.Logf("rollback: %v", time.Since(began))
 	if all := h.used(); all-one > size/10 {
-		h.t.Errorf("forks take %d bytes more than the %d of one", all-one, one)
+		h.t.Errorf("forks use %d bytes more than the %d of one", all-one, one)
 	}
 	for i, f := range forks {
 		h.sh(f.ID, fmt.Sprintf("echo %d > mine", i))
 	}
-	// In no order: the origin, forks, the snapshot, the fork of a fork.
+	// In mixed order: the origin, forks, the snapshot, the fork of a fork.
 	for i := range forks {
 		at := (i*8 + 19) % len(forks)
 		if out := h.sh(forks[at].ID, "cat mine; tail -c 1M big | sha256sum; ls many | wc -l"); out != fmt.Sprintf("%d\n%s500\n", at, sum) {
@@ -181,11 +180,11 @@ func testTwentyForks(h *hub) {
 		}
 	}
 	if !testenv.Eventually(func() bool { return h.used()-empty < size/50 }) {
-		h.t.Errorf("when all is deleted, %d bytes are still taken", h.used()-empty)
+		h.t.Errorf("after all deletions, %d bytes are still used", h.used()-empty)
 	}
 }
 
-// testDeepStack: layers can be stacked many times, but not without end.
+// testDeepStack: the number of layers is large but limited.
 func testDeepStack(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	var err error
@@ -205,8 +204,7 @@ func testDeepStack(h *hub) {
 	}
 }
 
-// testDiffTrees: every way to change a tree is told for what it is, also in the
-// host's own folders, and nothing leads outside.
+// testDiffTrees: every kind of change is reported, also in folders of the host, and links are not followed.
 func testDiffTrees(h *hub) {
 	origin := h.create(sandbox.Spec{})
 	h.sh(origin.ID, "mkdir -p d/sub r; touch d/f d/sub/g r/x kept; ln -s /etc/passwd link")
@@ -234,7 +232,7 @@ func testDiffTrees(h *hub) {
 	}
 }
 
-// testPlain: where the kernel cannot copy a folder at once all is the same, but slow.
+// testPlain: without atomic copies of folders, everything works, but slower.
 func testPlain(h *hub) {
 	h.Close()
 	if err := os.Remove(filepath.Join(h.cfg.Dir, "disk.img")); err != nil {
@@ -255,7 +253,7 @@ func testPlain(h *hub) {
 		h.t.Errorf("the fork: got %q, want all attributes as in the origin", out)
 	}
 	if out := h.sh(fork.ID, "n=$(tail -n 1 b); seq $n | cmp - b && echo same"); out != "same\n" {
-		h.t.Errorf("the fork's file is not what was written: %q", out)
+		h.t.Errorf("the file of the fork is damaged: %q", out)
 	}
 	h.snap(fork.ID, "s")
 	h.sh(fork.ID, "rm -r d")
@@ -267,7 +265,7 @@ func testPlain(h *hub) {
 	}
 }
 
-// testBadRollback: a disk on which the server does not start can be left again.
+// testBadRollback: after a rollback to a disk on which the server does not start, another rollback works.
 func testBadRollback(h *hub) {
 	sb := h.create(sandbox.Spec{Command: []string{"sh", "-c", "test -e bad && exit 3; exec /run/payload"}})
 	h.snap(sb.ID, "good")
@@ -283,7 +281,7 @@ func testBadRollback(h *hub) {
 	h.Close()
 	h.Provider = h.k.open(h.t, h.cfg)
 	if err := h.Start(ctx, sb.ID); !errors.Is(err, sandbox.ErrNotReady) {
-		h.t.Errorf("it is not on the bad disk: %v, want %v", err, sandbox.ErrNotReady)
+		h.t.Errorf("start on the bad disk: got %v, want %v", err, sandbox.ErrNotReady)
 	}
 	if err := h.Rollback(ctx, sb.ID, "good"); err != nil {
 		h.t.Fatal(err)
@@ -293,7 +291,7 @@ func testBadRollback(h *hub) {
 	}
 }
 
-// testLostLayer: a disk that is gone is told, and harms nobody else.
+// testLostLayer: a missing disk is reported, and does not affect other sandboxes.
 func testLostLayer(h *hub) {
 	good, bad := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	if err := h.Stop(h.t.Context(), bad.ID); err != nil {
@@ -304,14 +302,14 @@ func testLostLayer(h *hub) {
 		h.t.Errorf("got %+v, %v, want it failed, with a lost disk", got, err)
 	}
 	if h.Start(h.t.Context(), bad.ID) == nil {
-		h.t.Error("it was started on nothing")
+		h.t.Error("it was started without a disk")
 	}
 	if _, err := h.try(good.ID, http.MethodGet, "/readyz", ""); err != nil {
 		h.t.Error(err)
 	}
 }
 
-// testLeftFrozen: a hub that died while it took a snapshot leaves nothing standing still.
+// testLeftFrozen: a hub that dies during a snapshot does not leave sandboxes frozen.
 func testLeftFrozen(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	if err := h.Pause(h.t.Context(), sb.ID); err != nil {
@@ -326,7 +324,7 @@ func testLeftFrozen(h *hub) {
 	}
 }
 
-// testUnreadableSnapshot: what a record that cannot be read stands on is kept.
+// testUnreadableSnapshot: the layers of a snapshot with an unreadable record are kept.
 func testUnreadableSnapshot(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	h.sh(sb.ID, "echo kept > file")
@@ -360,15 +358,15 @@ func testUnreadableSnapshot(h *hub) {
 	}
 }
 
-// testKilledDisks: whatever a hub did to disks when it was killed, the next one
-// finds whole snapshots that hold what was in them, and sandboxes that run.
+// testKilledDisks: after a hub is killed during any operation on disks, the next one has complete snapshots and running
+// sandboxes.
 func testKilledDisks(h *hub) {
 	h.Close()
 	ctx := context.Background()
 	for round := range 10 {
 		other, out := h.k.dying(h.t, h.cfg, nil, "disks")
 		if line, err := out.ReadString('\n'); line != "created\n" {
-			h.t.Errorf("the other hub said %q, %v", line, err)
+			h.t.Errorf("the other hub printed %q, %v", line, err)
 		}
 		waitForSteps(h.t, out, 3*round)
 		kill9(h.t, other, out)
@@ -380,7 +378,7 @@ func testKilledDisks(h *hub) {
 		for _, s := range snaps {
 			sb := h.create(sandbox.Spec{Snapshot: s.Name})
 			if out := h.sh(sb.ID, "cat mark"); out != s.Name+"\n" {
-				h.t.Errorf("round %d: snapshot %s holds %q", round, s.Name, out)
+				h.t.Errorf("round %d: snapshot %s contains %q", round, s.Name, out)
 			}
 			if err := h.DeleteSnapshot(ctx, "", s.Name); err != nil {
 				h.t.Error(err)

@@ -1,7 +1,7 @@
 package local
 
-// UsedImageLayers lists the image folders that sandboxes and snapshots are built on.
+// UsedImageLayers lists the image layers that sandboxes and snapshots use.
 func (p *Provider) UsedImageLayers() ([]string, error) { return p.usedImageLayers() }
 
-// WithoutIDMaps makes the provider work as if no filesystem could translate owners.
+// WithoutIDMaps makes the provider treat filesystems as if they did not support ID-mapped mounts.
 func (c *Config) WithoutIDMaps() { c.withoutIDMaps = true }

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// hub is a provider on a state folder of its own.
+// hub is a provider with a new state folder.
 type hub struct {
 	*local.Provider
 	t   *testing.T
@@ -81,7 +81,7 @@ func TestGuard(t *testing.T) {
 		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory},
 		{"disk", testDisk}, {"quota", testQuota}, {"volume quota", testVolumeQuota},
 		{"volume without quota", testVolumeWithoutQuota}, {"stuck", testStuck}, {"many files", testManyFiles},
-		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes}, {"way out", testWayOut},
+		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes}, {"way out", testEgressSocket},
 		{"tcp server", testTCPServer}, {"image", testImage}, {"owners are not translated", testUnmapped},
 		{"restart of the machine", testReboot}, {"unreadable record", testUnreadable}, {"stubborn", testStubborn},
 		{"hostile", testHostile}, {"disk rate", testDiskRate}, {"rounds", testRounds}, {"killed at any moment", testKilled},
@@ -95,7 +95,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// clean deletes everything, also after a failure, and demands that nothing is left.
+// clean deletes everything, also after a failure, and fails if anything is left.
 func (h *hub) clean() {
 	ctx := context.Background()
 	all, err := h.List(ctx, sandbox.Filter{})
@@ -139,7 +139,7 @@ func (h *hub) clean() {
 	}
 }
 
-// testNeighbours: two sandboxes have nothing in common and show each other nothing.
+// testNeighbours: two sandboxes share nothing and cannot see each other.
 func testNeighbours(h *hub) {
 	a, b := h.create(sandbox.Spec{Name: "a"}), h.create(sandbox.Spec{Name: "b"})
 	h.sh(a.ID, "echo secret > /tmp/secret; echo secret > /dev/shm/secret; (sleep 1000 >/dev/null 2>&1 &)")
@@ -163,18 +163,18 @@ func testNeighbours(h *hub) {
 			h.t.Errorf("%s: got %q, want %q", c.command, got, c.want)
 		}
 	}
-	// Each has user IDs of its own, also as seen from here.
+	// Each has different user IDs on the host.
 	uid := func(id string) string { return strings.Fields(h.sh(id, "cat /proc/self/uid_map"))[1] }
 	if uid(a.ID) == uid(b.ID) {
-		h.t.Errorf("both sandboxes use the host's IDs from %s", uid(a.ID))
+		h.t.Errorf("both sandboxes use IDs of the host from %s", uid(a.ID))
 	}
 	if st, err := os.Stat(boxes(h.cfg.Dir)); err != nil || st.Mode().Perm()&0o077 != 0 {
-		h.t.Errorf("the folder of sandboxes is open to others: %v, %v", st.Mode(), err)
+		h.t.Errorf("other users can access the folder of sandboxes: %v, %v", st.Mode(), err)
 	}
 }
 
-// testPlantedSocket: a sandbox that replaces its server's socket by a link to
-// one of the host gets nobody to connect there.
+// testPlantedSocket: if a sandbox replaces the socket of its server with a link to a socket of the host, the hub does not
+// connect to that.
 func testPlantedSocket(h *hub) {
 	host := filepath.Join(h.t.TempDir(), "host.sock")
 	l, err := net.Listen("unix", host)
@@ -204,7 +204,7 @@ func testPlantedSocket(h *hub) {
 		if out, err := h.try(sb.ID, http.MethodGet, "/readyz", ""); err == nil {
 			h.t.Errorf("%s: reached %q", plant, out)
 		}
-		// The next start clears it away, and nothing through it.
+		// The next start removes it, and does not follow the link.
 		if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
 			h.t.Errorf("%s: %v", plant, err)
 		}
@@ -245,19 +245,21 @@ func testVolumes(h *hub) {
 	}
 }
 
-// testWayOut: the sandbox can use the socket of the way out but not replace it.
-func testWayOut(h *hub) {
+// testEgressSocket: a sandbox can use the socket for outgoing connections but not replace it.
+func testEgressSocket(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	l, err := h.Egress(h.t.Context(), sb.ID)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	defer l.Close()
-	if out := h.sh(sb.ID, "ls /run/cove; rm -f /run/cove/egress.sock 2>&1; mv /run/cove /run/other 2>&1 | wc -l"); !strings.HasPrefix(out, "egress.sock\nrm: ") || !strings.HasSuffix(out, "1\n") {
-		h.t.Errorf("got %q, want the socket in place", out)
+	out := h.sh(sb.ID, "ls /run/cove; rm -f /run/cove/egress.sock 2>&1; mv /run/cove /run/other 2>&1 | wc -l")
+	if !strings.HasPrefix(out, "egress.sock\nrm: ") || !strings.HasSuffix(out, "1\n") {
+		h.t.Errorf("got %q, want errors and an unchanged socket", out)
 	}
-	if out := h.sh(sb.ID, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80), 2)' 2>&1 | tail -1"); !strings.Contains(out, "unreachable") {
-		h.t.Errorf("a way around: %q", out)
+	out = h.sh(sb.ID, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80), 2)' 2>&1 | tail -1")
+	if !strings.Contains(out, "unreachable") {
+		h.t.Errorf("direct connection: got %q, want an unreachable network", out)
 	}
 }
 
@@ -304,7 +306,7 @@ func testImage(h *hub) {
 	}
 }
 
-// testUnmapped: where no filesystem can translate owners they are written as they are.
+// testUnmapped: without ID-mapped mounts, files on disk have the IDs of the sandbox on the host.
 func testUnmapped(h *hub) {
 	h.Close()
 	h.cfg.WithoutIDMaps()
@@ -320,10 +322,10 @@ func testUnmapped(h *hub) {
 	}
 }
 
-// edit changes the record of a sandbox while no hub looks.
+// edit changes the record of a sandbox while no hub is running.
 func (h *hub) edit(id string, change func(data []byte) []byte) {
 	h.t.Helper()
-	// It is within the filesystem of the disks, which stays while this is open.
+	// It is on the filesystem of the disks, which stays mounted while this file is open.
 	dir, err := os.Open(filepath.Join(boxes(h.cfg.Dir), id))
 	if err != nil {
 		h.t.Fatal(err)
@@ -341,7 +343,7 @@ func (h *hub) edit(id string, change func(data []byte) []byte) {
 	h.Provider = h.k.open(h.t, h.cfg)
 }
 
-// editJSON is edit of a record that is whole.
+// editJSON is edit with a valid record.
 func (h *hub) editJSON(id string, change func(record map[string]any)) {
 	h.t.Helper()
 	h.edit(id, func(data []byte) []byte {
@@ -358,8 +360,7 @@ func (h *hub) editJSON(id string, change func(record map[string]any)) {
 	})
 }
 
-// testReboot: after a restart of the machine nothing runs, and a PID on record
-// may belong to anyone.
+// testReboot: after a reboot nothing runs, and a recorded PID may belong to another process.
 func testReboot(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	h.sh(sb.ID, "echo kept > file; sync")
@@ -382,8 +383,7 @@ func testReboot(h *hub) {
 	}
 }
 
-// testUnreadable: a record that cannot be read is kept for a person to look at,
-// and harms no other.
+// testUnreadable: an unreadable record is kept for inspection, and does not affect other sandboxes.
 func testUnreadable(h *hub) {
 	good, bad := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	if err := h.Stop(h.t.Context(), bad.ID); err != nil {
@@ -400,12 +400,12 @@ func testUnreadable(h *hub) {
 	if err := os.RemoveAll(folder); err != nil {
 		h.t.Fatal(err)
 	}
-	// What it stood on was kept until now.
+	// Its layers were kept.
 	h.Close()
 	h.Provider = h.k.open(h.t, h.cfg)
 }
 
-// testStubborn: a program that will not end is ended, and a paused one too.
+// testStubborn: a program that ignores SIGTERM is killed, and so is a paused one.
 func testStubborn(h *hub) {
 	spec := sandbox.Spec{Command: []string{"sh", "-c", "trap '' TERM; /run/payload"}}
 	sb := h.create(spec)
@@ -445,7 +445,7 @@ func testKilled(h *hub) {
 	for round := range 12 {
 		other, out := h.k.dying(h.t, h.cfg, nil, "lives")
 		if line, err := out.ReadString('\n'); line != "created\n" {
-			h.t.Errorf("the other hub said %q, %v", line, err)
+			h.t.Errorf("the other hub printed %q, %v", line, err)
 		}
 		waitForSteps(h.t, out, round)
 		kill9(h.t, other, out)

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// setting reads a file of a sandbox's control group, under whichever name it has there.
+// setting reads a file of a sandbox's control group, under the first existing name.
 func (h *hub) setting(id string, names ...string) string {
 	h.t.Helper()
 	for _, name := range names {
@@ -30,8 +30,8 @@ func (h *hub) setting(id string, names ...string) string {
 	return ""
 }
 
-// testHostile: a sandbox among others that forks, fills memory, disk, inodes and file handles and
-// keeps the processors busy is held to its limits and waits for the others.
+// testHostile: a sandbox that forks, fills memory, disk, inodes and file handles and uses all CPUs cannot exceed its limits,
+// and has a lower priority than others.
 func testHostile(h *hub) {
 	var crowd []sandbox.Sandbox
 	for range 10 {
@@ -51,7 +51,7 @@ func testHostile(h *hub) {
 			h.t.Errorf("%s: got %s, want %s", c.names[0], got, c.want)
 		}
 	}
-	// It may not even reply.
+	// It may not respond.
 	h.try(hostile.ID, http.MethodPost, "/run", `cd; exec >/dev/null 2>&1
 (while :; do tail /dev/zero; done) & (while :; do cat /dev/zero > big; rm big; done) &
 (i=0; while :; do : > many-$((i+=1)); done) & (for fd in $(seq 10 1000); do eval "exec $fd</dev/null"; done; while :; do :; done) &
@@ -63,7 +63,7 @@ while :; do (while :; do :; done) & done & sleep 1`)
 				h.t.Errorf("a neighbour: got %q, want %q", out, "hello\n")
 			}
 			if idle := h.setting(sb.ID, "cpu.idle"); idle != "0" {
-				h.t.Errorf("a neighbour that does little waits for others: cpu.idle is %s", idle)
+				h.t.Errorf("a mostly idle neighbour has a low priority: cpu.idle is %s", idle)
 			}
 		}
 		st, err := h.Stats(h.t.Context(), hostile.ID)
@@ -74,19 +74,19 @@ while :; do (while :; do :; done) & done & sleep 1`)
 	if err := h.Stop(h.t.Context(), hostile.ID); err != nil {
 		h.t.Error(err)
 	}
-	// One that has become idle, or gets another share, counts as before.
+	// A sandbox that is idle again, or gets another share, has its normal priority.
 	busy := h.create(sandbox.Spec{Resources: sandbox.Resources{CPU: 10}})
 	h.sh(busy.ID, "(while :; do :; done) >/dev/null 2>&1 & echo $! > ~/pid")
 	testenv.Poll(h.t, "the busy sandbox waits for the others", func() bool { return h.setting(busy.ID, "cpu.idle") == "1" })
 	h.sh(busy.ID, "kill $(cat ~/pid)")
 	testenv.Poll(h.t, "it has its share again", func() bool { return h.setting(busy.ID, "cpu.idle") == "0" })
 	if got := h.setting(busy.ID, "cpu.weight", "cpu.shares"); got != "10" && got != "1" {
-		h.t.Errorf("share: got %s, want a hundredth of a processor", got)
+		h.t.Errorf("share: got %s, want a hundredth of a CPU", got)
 	}
 }
 
-// testDiskRate: what a sandbox reads and writes is bounded, also in its forks, and as soon as
-// that changes. A slow machine only makes it slower.
+// testDiskRate: the disk rate of a sandbox is limited, also in its forks, and changes immediately. A slow machine only makes it
+// slower.
 func testDiskRate(h *hub) {
 	if !slices.Contains(h.Abilities().Limits, "disk_rate") {
 		testenv.Lack(h.t, "needs a block device below the state folder, and the control group controller io or blkio")
@@ -99,7 +99,7 @@ func testDiskRate(h *hub) {
 	if got := bound(sb.ID); strings.Count(got, "2097152") < 2 {
 		h.t.Errorf("got %q, want the rate for reads and writes", got)
 	}
-	// The kernel lets a fraction of a second pass at once.
+	// The kernel allows a burst of a fraction of a second.
 	const size, least = 4 << 20, time.Second
 	slow := func(what, id, command string) {
 		h.t.Helper()

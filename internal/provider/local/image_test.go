@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// saveImage writes an image that consists of folders, the lowest first, as an
-// archive.
+// saveImage writes an image of folders, lowest first, as an archive.
 func saveImage(t *testing.T, layers ...string) (path string) {
 	t.Helper()
 	store, err := image.Open(image.Config{Dir: t.TempDir(), MinFree: -1})
@@ -55,8 +54,7 @@ func TestImages(t *testing.T) {
 	t.Run("export without an image", func(t *testing.T) { testExportOwn(t, k) })
 }
 
-// testImport: an imported image is listed under its reference until it is
-// deleted, and only by those who name that reference.
+// testImport: an imported image is listed under its reference until it is deleted, and only with its prefix.
 func testImport(t *testing.T, k kit) {
 	cfg := k.config(t)
 	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
@@ -95,8 +93,7 @@ func testImport(t *testing.T, k kit) {
 	}
 }
 
-// testKilledImport: of an import that was under way when its hub was killed, the next hub keeps
-// nothing, not even the layers that were complete.
+// testKilledImport: the next hub removes everything of an import that was interrupted by kill -9, including complete layers.
 func testKilledImport(t *testing.T, k kit) {
 	cfg := k.config(t)
 	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
@@ -129,8 +126,8 @@ func testKilledImport(t *testing.T, k kit) {
 	}
 }
 
-// testImageUse: an owner pays for the layers that its images, sandboxes and snapshots have, once
-// each, until the last of them is gone; then they are removed.
+// testImageUse: each layer of an owner's images, sandboxes and snapshots counts once for the owner, until the last use ends;
+// then it is removed.
 func testImageUse(t *testing.T, k kit) {
 	cfg := k.config(t)
 	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
@@ -179,7 +176,7 @@ func testImageUse(t *testing.T, k kit) {
 	use("the owner of nothing any more", "bob", 0, 0)
 }
 
-// testNoImages: without a store every call about images is refused.
+// testNoImages: without a store all calls about images fail.
 func testNoImages(t *testing.T, k kit) {
 	p := k.open(t, k.config(t))
 	defer p.Close()
@@ -192,8 +189,7 @@ func testNoImages(t *testing.T, k kit) {
 	}
 }
 
-// testExport: a sandbox that was exported and loaded again holds what it held,
-// lacks what it lacked, and starts the same program.
+// testExport: an exported and imported sandbox has the same files and starts the same program.
 func testExport(t *testing.T, k kit) {
 	lower, upper := t.TempDir(), t.TempDir()
 	payload, err := os.ReadFile(k.payload)
@@ -263,7 +259,7 @@ func testExport(t *testing.T, k kit) {
 		t.Error("a deleted file is in the export")
 	}
 	put(again.ID, http.MethodPut, "/disk/kept", "mine") // it belongs to the same user
-	// One that nobody reads to the end leaves nothing.
+	// An export that is not read to the end leaves nothing behind.
 	if err := h.Export(t.Context(), sb.ID, failing{}); err == nil {
 		t.Error("an export whose writer fails succeeded")
 	}
@@ -276,8 +272,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
 
-// testExportOwn: a sandbox without an image stands on the host's files, and exports
-// none of them.
+// testExportOwn: the export of a sandbox without an image contains no files of the host.
 func testExportOwn(t *testing.T, k kit) {
 	cfg := k.config(t)
 	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
@@ -295,7 +290,7 @@ func testExportOwn(t *testing.T, k kit) {
 	for _, name := range exportedNames(t, &b) {
 		own = own || name == "home/gem/mine"
 		if (strings.HasPrefix(name, "usr/") || strings.HasPrefix(name, "opt/")) && !strings.HasSuffix(name, "/") {
-			t.Errorf("the export has the host's file %s, want only what the sandbox changed", name)
+			t.Errorf("the export contains file %s of the host, want only changes of the sandbox", name)
 		}
 	}
 	if !own {

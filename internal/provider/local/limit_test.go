@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// exceeded waits for an event that tells of a limit.
+// exceeded waits for an event about a limit.
 func (h *hub) exceeded(events <-chan sandbox.Event, want string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 3*time.Minute)
@@ -63,7 +63,7 @@ func testMemory(h *hub) {
 			h.t.Errorf("after the kill: %v", err)
 		}
 	}
-	// If it ends the program the reason is told.
+	// If the kill ends the program, the error contains the reason.
 	_, err := h.Create(h.t.Context(), sandbox.Spec{Command: []string{"sh", "-c", "head -c 200M /dev/zero | tail; exit 1"},
 		Resources: sandbox.Resources{MemoryLimit: 64 << 20}})
 	if !errors.Is(err, sandbox.ErrNotReady) || !strings.Contains(err.Error(), "out of memory") {
@@ -71,7 +71,7 @@ func testMemory(h *hub) {
 	}
 }
 
-// withoutQuota continues on a filesystem that enforces no limits.
+// withoutQuota continues on a filesystem without quotas.
 func (h *hub) withoutQuota() {
 	h.t.Helper()
 	h.Close()
@@ -79,18 +79,17 @@ func (h *hub) withoutQuota() {
 	h.Provider = h.k.open(h.t, h.cfg)
 }
 
-// needQuota skips where the filesystem enforces no limits.
+// needQuota skips the test on a filesystem without quotas.
 func (h *hub) needQuota() {
 	h.t.Helper()
 	for _, m := range h.Abilities().Missing {
-		if strings.Contains(m, "not enforced by the filesystem") {
+		if strings.Contains(m, "instead of limited by the filesystem") {
 			testenv.Lack(h.t, m)
 		}
 	}
 }
 
-// held runs a command that fills the disk in some way, and fails if it ends well or
-// leaves the sandbox without its server.
+// held runs a command that fills the disk, and fails if the command succeeds or the server of the sandbox dies.
 func (h *hub) held(id, what, command string) {
 	h.t.Helper()
 	out := h.sh(id, command)
@@ -100,8 +99,7 @@ func (h *hub) held(id, what, command string) {
 	h.t.Logf("%s: %.200q", what, out)
 }
 
-// testQuota: whatever is filled, it is never more than the limit; everybody else has
-// room, and what is deleted makes room.
+// testQuota: no kind of data can exceed the limit, other sandboxes have space, and deletions free space.
 func testQuota(h *hub) {
 	h.needQuota()
 	const limit = 64 << 20
@@ -152,7 +150,7 @@ except OSError as e:
 	}
 }
 
-// testVolumeQuota: a volume has a limit of its own.
+// testVolumeQuota: a volume has a separate limit.
 func testVolumeQuota(h *hub) {
 	h.needQuota()
 	h.Close()
@@ -172,7 +170,7 @@ func testVolumeQuota(h *hub) {
 	}
 }
 
-// testVolumeWithoutQuota: where nobody else does, the watcher keeps the limit.
+// testVolumeWithoutQuota: without quotas, the watcher enforces the limit.
 func testVolumeWithoutQuota(h *hub) {
 	h.cfg.VolumeSize = 8 << 20
 	h.withoutQuota()
@@ -186,8 +184,7 @@ func testVolumeWithoutQuota(h *hub) {
 	}
 }
 
-// testStuck: a sandbox that cannot be removed harms no other, does not keep the hub from
-// starting, and is removed as soon as that is possible.
+// testStuck: a sandbox that cannot be removed does not affect others or the start of the hub, and is removed when possible.
 func testStuck(h *hub) {
 	h.cfg.Log = slog.New(slog.NewTextHandler(h.t.Output(), nil))
 	h.withoutQuota() // whose mounts stay while the hub is closed
@@ -207,7 +204,7 @@ func testStuck(h *hub) {
 	}
 	defer unmount()
 	if err := h.Delete(h.t.Context(), stuck.ID); err == nil {
-		h.t.Error("the deletion of what cannot be deleted succeeded")
+		h.t.Error("an impossible deletion succeeded")
 	}
 	if out := h.sh(other.ID, "echo hello"); out != "hello\n" {
 		h.t.Errorf("the other: got %q, want hello", out)
@@ -230,7 +227,7 @@ func testDisk(h *hub) {
 	h.withoutQuota()
 	one := h.create(sandbox.Spec{Resources: sandbox.Resources{Disk: 8 << 20}})
 	h.sh(one.ID, "head -c 20M /dev/zero > big")
-	// At the limit, any command may be killed for it once.
+	// At the limit, a command may be killed once.
 	var out string
 	if !testenv.Eventually(func() bool { out = h.sh(one.ID, "stat -c %s big"); return strings.Contains(out, "8388608\n") }) {
 		h.t.Errorf("size of one file: got %q, want 8388608", out)
@@ -240,17 +237,17 @@ func testDisk(h *hub) {
 	}
 	events := h.watch()
 	sb := h.create(sandbox.Spec{Resources: sandbox.Resources{Disk: 8 << 20}})
-	// Many files: the writer dies, the server lives. Above twice the limit it would not.
+	// Many files: the writer is killed, the server is not. Above twice the limit it would be.
 	go h.try(sb.ID, http.MethodPost, "/run", "for i in $(seq 1 12); do head -c 1M /dev/zero > f$i; done; sleep 1000")
 	h.exceeded(events, "more than its limit")
 	h.sh(sb.ID, "rm -f f*")
-	// What was killed takes a moment to end.
+	// Killed processes end asynchronously.
 	testenv.Poll(h.t, "the writers are gone", func() bool { return strings.HasPrefix(h.sh(sb.ID, "pgrep -c sleep"), "0\n") })
 	if !testenv.Eventually(func() bool { st, err := h.Stats(h.t.Context(), sb.ID); return err == nil && st.Disk < 2<<20 }) {
 		h.t.Error("deleted files still count")
 	}
-	// One that goes on is stopped, its disk kept. A start far above the limit is
-	// refused until the limit is raised.
+	// If the disk still grows, the sandbox is stopped and keeps its disk. A start far above the limit fails until the
+	// limit is raised.
 	stop := make(chan struct{})
 	go func() {
 		for i := 0; ; i++ {
@@ -289,7 +286,7 @@ func testManyFiles(h *hub) {
 	h.exceeded(events, "files, more than its limit")
 }
 
-// testDeepFolders: folders nested by the thousand neither stop the hub nor hide.
+// testDeepFolders: deeply nested folders are reported and do not affect the hub.
 func testDeepFolders(h *hub) {
 	h.withoutQuota()
 	events := h.watch()

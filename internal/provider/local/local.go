@@ -1,16 +1,11 @@
-// Package local runs sandboxes on this machine with nothing to install: each is a
-// tree of namespaces built by package isolate, over the host's own programs or an
-// unpacked image.
+// Package local runs sandboxes on this machine without installation: each consists of namespaces that package
+// isolate creates, over the host's programs or an unpacked image.
 //
-// It owns a state folder: one folder per sandbox with its record and its sockets, the
-// disks, and a lock that keeps a second hub out. What a sandbox can write is kept
-// apart from what the hub writes, and the hub never follows a link that could have
-// been planted there. It refuses host paths in specs; only the operator's Config
-// names those.
+// It owns a state folder: one folder per sandbox with its record and its sockets, the disks, and a lock that excludes
+// other hubs. Files that a sandbox can write are separate from those of the hub, and the hub never follows links of a
+// sandbox. Specs cannot contain host paths; only Config can.
 //
-// The parts are packages below: runner takes sandboxes through their lives, disk
-// keeps their disks, socket reaches them. They know each other in that order only.
-// This package composes them.
+// It composes the packages runner (lifecycle), disk (disks) and socket (connections).
 package local
 
 import (
@@ -46,7 +41,7 @@ type Provider struct {
 	snapshots *disk.Snapshots
 	volumes   *disk.Volumes
 
-	opened atomic.Bool // all parts are there
+	opened atomic.Bool // all parts are set
 	once   sync.Once
 	end    error
 }
@@ -67,8 +62,8 @@ var (
 	_ sandbox.ImageCounter = (*Provider)(nil)
 )
 
-// Open locks the state folder, checks that sandboxes can run here, adopts those that
-// exist and removes what is unfinished.
+// Open locks the state folder, checks that sandboxes can run here, adopts existing sandboxes and removes unfinished
+// ones.
 func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -80,7 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(cfg.Dir, &fs); err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return nil, fmt.Errorf("state folder %s is on an overlay filesystem, which cannot hold another; use one on "+
+		return nil, fmt.Errorf("state folder %s is on an overlay filesystem, which does not support nested overlays; use a folder on "+
 			"ext4, xfs, btrfs or tmpfs", cfg.Dir)
 	}
 	lock, err := lockDir(cfg.Dir)
@@ -89,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	}
 	if tree.Exists(filepath.Join(cfg.Dir, restoringName)) {
 		lock.Close()
-		return nil, fmt.Errorf("a restore into state folder %s was interrupted; remove the folder and run cove restore again", cfg.Dir)
+		return nil, fmt.Errorf("a restore into state folder %s was interrupted; remove the folder and rerun cove restore", cfg.Dir)
 	}
 	p := &Provider{lock: lock}
 	if err := p.open(ctx, cfg); err != nil {
@@ -107,7 +102,7 @@ func (p *Provider) open(ctx context.Context, cfg Config) (err error) {
 	}
 	var unreadable error
 	if p.snapshots, unreadable = p.disks.OpenSnapshots(); errors.Is(unreadable, disk.ErrUnreadable) {
-		cfg.Log.Error("cannot read the record of a snapshot; leaving it alone", "error", unreadable)
+		cfg.Log.Error("cannot read the record of a snapshot; ignoring the snapshot", "error", unreadable)
 	} else if unreadable != nil {
 		return unreadable
 	}
@@ -125,18 +120,18 @@ func (p *Provider) open(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if complete && unreadable == nil { // else it is not known what is in use
+	if complete && unreadable == nil { // otherwise used disks are not all known
 		if err := p.disks.RemoveUnused(slices.Concat(adopted, p.snapshots.Disks(nil))); err != nil {
-			cfg.Log.Error("cannot remove unused disks; the next start tries again", "error", err)
+			cfg.Log.Error("cannot remove unused disks; the next start retries", "error", err)
 		}
 	}
 	p.runner.Run()
 	p.opened.Store(true)
-	p.disks.Images().Sweep() // what an earlier hub was importing or pulling when it ended
+	p.disks.Images().Sweep() // imports and downloads that the end of a hub interrupted
 	return nil
 }
 
-// openDisks opens the image store, if there is a folder for it, and the layers.
+// openDisks opens the image store, if it is configured, and the layers.
 func (p *Provider) openDisks(cfg Config) (err error) {
 	var images *image.Store
 	if c := cfg.Images; c.Dir != "" {
@@ -165,11 +160,10 @@ func (p *Provider) openDisks(cfg Config) (err error) {
 	return nil
 }
 
-// usedImageLayers lists the folders of images that sandboxes and snapshots are
-// built on. It fails rather than leave one out.
+// usedImageLayers lists the image layers that sandboxes and snapshots use. It fails if the list would be incomplete.
 func (p *Provider) usedImageLayers() ([]string, error) {
 	if !p.opened.Load() {
-		return nil, fmt.Errorf("%w: the provider is not open yet", sandbox.ErrUnavailable)
+		return nil, fmt.Errorf("%w: the provider is not ready", sandbox.ErrUnavailable)
 	}
 	disks, err := p.runner.Disks(nil)
 	if err != nil {
@@ -200,7 +194,7 @@ func imageLayers(disks []disk.Disk) (dirs []string) {
 
 const lockPause = 5 * time.Millisecond
 
-// lockDir keeps other hubs out for as long as this process lives.
+// lockDir excludes other hubs until this process ends.
 func lockDir(dir string) (*os.File, error) {
 	f, err := lockfile.Open(filepath.Join(dir, "lock"))
 	// A child that a killed hub was starting holds the lock until it executes its program.
@@ -241,16 +235,16 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// tiers says what kinds of isolation protect from.
+// tiers describes the protection of each kind of isolation.
 func tiers(kinds []string) (list []string) {
 	for _, kind := range kinds {
 		switch kind {
 		case runner.Namespaces:
-			list = append(list, "namespaces: programs see and reach nothing of the host and of other sandboxes; "+
-				"they share the host's kernel, so a bug in it that they can reach is a way out")
+			list = append(list, "namespaces: programs cannot see or reach the host or other sandboxes; "+
+				"they share the host's kernel: a reachable kernel bug allows escape")
 		case runner.GVisor:
-			list = append(list, "gvisor: as namespaces, and programs run on gVisor's kernel, so a bug in the "+
-				"host's kernel alone is no way out; system calls are slower")
+			list = append(list, "gvisor: like namespaces, and programs run on gVisor's kernel: a bug in the "+
+				"host's kernel alone does not allow escape; system calls are slower")
 		}
 	}
 	return list
@@ -267,21 +261,22 @@ func (p *Provider) Abilities() sandbox.Abilities {
 	a.Tiers = tiers(a.Isolation)
 	slices.Sort(a.Limits)
 	if ok, why := p.disks.Subvolumes(); !ok {
-		a.Missing = append(a.Missing, fmt.Sprintf("snapshots and forks copy a disk file by file: %v; run as root "+
-			"on a kernel with btrfs and loop devices, or keep the state folder on btrfs", why))
+		a.Missing = append(a.Missing, fmt.Sprintf("fast snapshots and forks: disks are copied file by file: %v; run as root "+
+			"on a kernel with btrfs and loop devices, or use a state folder on btrfs", why))
 		if !a.Pause {
-			a.Missing = append(a.Missing, "snapshots and forks work only for stopped sandboxes, because a running "+
-				"one cannot be paused while it is copied")
+			a.Missing = append(a.Missing, "snapshots and forks of running sandboxes: they cannot be paused "+
+				"during the copy")
 		}
 	}
 	if ok, why := p.disks.HasQuota(); !ok {
-		a.Missing = append(a.Missing, fmt.Sprintf("disk limits are measured several times a second, not enforced by the filesystem: %v", why))
+		a.Missing = append(a.Missing, fmt.Sprintf("disk quotas: disk usage is measured several times per second "+
+			"instead of limited by the filesystem: %v", why))
 	}
 	if os.Geteuid() != 0 {
-		a.Missing = append(a.Missing, "without root, all users inside are one: files of others belong to nobody, "+
-			"and nobody can become root inside",
-			"without root, programs inside can learn the names and addresses of this machine's network interfaces, "+
-				"through the connections of their server")
+		a.Missing = append(a.Missing, "separate users (requires root): a sandbox has one user, files of "+
+			"other users belong to nobody, and programs cannot become root",
+			"hidden network interfaces (requires root): programs can read the names and addresses of this machine's "+
+				"network interfaces through the connections of their server")
 	}
 	return a
 }

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// kit is what the tests run: programs without cgo, as the real ones are.
+// kit contains the programs of the tests, built without cgo like the real ones.
 type kit struct{ hub, payload string }
 
 func newKit(t *testing.T) kit {
@@ -53,7 +53,7 @@ func (k kit) open(t *testing.T, cfg local.Config) *local.Provider {
 	return p
 }
 
-// left names what sandboxes of a state folder have left on the machine.
+// left lists remaining objects of the sandboxes of a state folder.
 func (k kit) left(cfg local.Config) (left []string) {
 	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*",
 		"disk/sandboxes/.*-deep-*", "sockets/*", "trial*", ".trial*"} {
@@ -62,7 +62,7 @@ func (k kit) left(cfg local.Config) (left []string) {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
-		// The filesystems of all disks and of programs stay while the provider is open.
+		// The filesystems of disks and programs are mounted while the provider is open.
 		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") &&
 			!strings.Contains(line, filepath.Join(cfg.Dir, "programs")+" ") &&
 			!strings.Contains(line, filepath.Join(cfg.Dir, "sockets")+" ") {
@@ -84,7 +84,7 @@ func (k kit) left(cfg local.Config) (left []string) {
 	return left
 }
 
-// groups are the control groups of a state folder's sandboxes, and of spares while its provider is open.
+// groups returns the control groups of the sandboxes of a state folder, and of spares while its provider is open.
 func (k kit) groups(cfg local.Config) []string {
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	unified, _ := filepath.Glob("/sys/fs/cgroup/cove-" + hex.EncodeToString(sum[:4]) + "/*/cgroup.procs")
@@ -92,7 +92,7 @@ func (k kit) groups(cfg local.Config) []string {
 	return append(unified, others...)
 }
 
-// boxes is the folder of the sandboxes' own folders.
+// boxes returns the folder that contains the folders of sandboxes.
 func boxes(state string) string {
 	own := filepath.Join(state, "disk", "sandboxes")
 	if _, err := os.Stat(own); err == nil {
@@ -101,7 +101,7 @@ func boxes(state string) string {
 	return filepath.Join(state, "sandboxes")
 }
 
-// dying starts another hub on the state folder, which never closes it.
+// dying starts another hub on the state folder, which never closes its provider.
 func (k kit) dying(t *testing.T, cfg local.Config, specs []sandbox.Spec, churn string) (hub *exec.Cmd, out *bufio.Reader) {
 	t.Helper()
 	in, err := json.Marshal(map[string]any{"Config": cfg, "Specs": specs, "Churn": churn})
@@ -120,12 +120,12 @@ func (k kit) dying(t *testing.T, cfg local.Config, specs []sandbox.Spec, churn s
 	return hub, bufio.NewReader(pipe)
 }
 
-// waitForSteps reads until another hub has reported steps that it has done.
+// waitForSteps waits until another hub has reported steps.
 func waitForSteps(t *testing.T, out *bufio.Reader, steps int) {
 	t.Helper()
 	for range steps {
 		if line, err := out.ReadString('\n'); line != "done\n" {
-			t.Fatalf("the other hub said %q, %v, want done", line, err)
+			t.Fatalf("the other hub printed %q, %v, want done", line, err)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestProvider(t *testing.T) {
 	runSuite(t, k, "")
 }
 
-// TestProviderGVisor runs the suite with gVisor's kernel between programs and ours.
+// TestProviderGVisor runs the suite with gVisor.
 func TestProviderGVisor(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.GVisor(t)
@@ -154,7 +154,7 @@ func TestProviderGVisor(t *testing.T) {
 	runSuite(t, newKit(t), "gvisor")
 }
 
-// TestProviderWithoutRoot runs the suite once more, in a process of another user.
+// TestProviderWithoutRoot runs the suite in a process of another user.
 func TestProviderWithoutRoot(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -170,7 +170,7 @@ func TestProviderWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(tmp)
-	// The test binary's own folder is closed to others.
+	// Other users cannot access the folder of the test binary.
 	self := filepath.Join(tmp, "test")
 	testenv.CopySelf(t, self)
 	if err := os.Chown(tmp, uid, uid); err != nil {
@@ -217,7 +217,7 @@ func runSuite(t *testing.T, k kit, isolation string) {
 			CreateAndDie: func(t *testing.T, specs []sandbox.Spec) {
 				hub, out := k.dying(t, cfg, specs, "")
 				if line, err := out.ReadString('\n'); line != "created\n" {
-					t.Errorf("the other hub said %q, %v", line, err)
+					t.Errorf("the other hub printed %q, %v", line, err)
 				}
 				kill9(t, hub, out)
 			},
@@ -230,7 +230,7 @@ func runSuite(t *testing.T, k kit, isolation string) {
 						return bytes.Contains(record, []byte(`"state":"creating"`))
 					})
 				}) {
-					t.Error("the create never began")
+					t.Error("the create has not started")
 				}
 				kill9(t, hub, out)
 			},

@@ -24,16 +24,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// ErrNoBackup means that an archive is no backup, or one that cannot be used here.
+// ErrNoBackup reports that an archive is no backup, or cannot be restored here.
 var ErrNoBackup = tree.ErrRefused
 
-// RestoreConfig says where to restore a backup.
+// RestoreConfig configures a restore.
 type RestoreConfig struct {
 	Dir   string   // state folder, which must be empty or missing
 	Files []string // as in BackupConfig
-	// Defaults are the limits of sandboxes that have none of their own.
+	// Defaults are the default limits of sandboxes.
 	Defaults sandbox.Resources
-	// FirstID, ImageSize and NoImage are those of Config.
+	// FirstID, ImageSize and NoImage are as in Config.
 	FirstID   uint32
 	ImageSize int64
 	NoImage   bool
@@ -48,8 +48,8 @@ type Restored struct {
 	Sandboxes, Snapshots, Volumes int
 }
 
-// Restore unpacks a backup into an empty state folder. If it fails, the folder is empty again.
-// Sandboxes that ran are stopped; the next request starts them.
+// Restore unpacks a backup into an empty state folder. After an error, the folder is empty. Running sandboxes are
+// restored as stopped; the next request starts them.
 func Restore(ctx context.Context, cfg RestoreConfig, r io.Reader) (_ Restored, err error) {
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return Restored{}, err
@@ -90,13 +90,13 @@ func checkEmpty(dir string) error {
 	}
 	for _, e := range entries {
 		if e.Name() != "lock" {
-			return fmt.Errorf("%w: the state folder %q is not empty; move it away or set --state to another one", sandbox.ErrConflict, dir)
+			return fmt.Errorf("%w: the state folder %q is not empty; move it or set --state to another folder", sandbox.ErrConflict, dir)
 		}
 	}
 	return nil
 }
 
-// empty removes everything but the lock, and the mark last.
+// empty removes everything except the lock, and the mark of an unfinished restore last.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -113,7 +113,7 @@ func empty(dir string) error {
 type restore struct {
 	ctx    context.Context
 	cfg    RestoreConfig
-	stream io.Reader // what tar reads
+	stream io.Reader // input of tar
 	tar    *tar.Reader
 	layers *layer.Store
 	roots  map[string]*tree.Unpacker // by section
@@ -123,11 +123,11 @@ type restore struct {
 
 const maxManifest = 1 << 20
 
-// readManifest checks whether the backup can be used here, before anything is written.
+// readManifest checks whether the backup can be restored here, before anything is written.
 func (s *restore) readManifest() error {
 	h, err := s.tar.Next()
 	if err != nil {
-		return fmt.Errorf("%w: it is not an archive that cove backup wrote, or is damaged: %w", ErrNoBackup, err)
+		return fmt.Errorf("%w: it was not written by cove backup, or is damaged: %w", ErrNoBackup, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(s.tar, maxManifest))
 	if err == nil && h.Name == manifestName {
@@ -143,7 +143,7 @@ func (s *restore) readManifest() error {
 		return fmt.Errorf("%w: it has format %d, written by version %q; this program reads format %d", ErrNoBackup,
 			m.Format, m.Version, backupFormat)
 	case m.Root != (os.Geteuid() == 0):
-		return fmt.Errorf("%w: its hub ran %s; restore it in the same way", ErrNoBackup,
+		return fmt.Errorf("%w: its hub ran %s; run cove restore the same way", ErrNoBackup,
 			map[bool]string{true: "as root", false: "without root"}[m.Root])
 	}
 	return nil
@@ -173,7 +173,7 @@ func (s *restore) run() (err error) {
 			return err
 		}
 	}
-	if _, err := io.Copy(io.Discard, s.stream); err != nil { // the checksum is behind the last entry
+	if _, err := io.Copy(io.Discard, s.stream); err != nil { // the checksum follows the last entry
 		return err
 	}
 	if !s.ended {
@@ -184,18 +184,18 @@ func (s *restore) run() (err error) {
 			return err
 		}
 	}
-	return s.settle()
+	return s.adjustRecords()
 }
 
-// damaged says what an error of the archive, not of the disk, means.
+// damaged explains an error of the archive.
 func damaged(err error) error {
 	if errors.Is(err, ErrNoBackup) || errors.Is(err, sandbox.ErrExhausted) {
 		return err
 	}
-	return fmt.Errorf("%w: it is damaged or cut off: %w", ErrNoBackup, err)
+	return fmt.Errorf("%w: it is damaged or truncated: %w", ErrNoBackup, err)
 }
 
-// close closes what was opened, and writes everything to the disk.
+// close closes all files, and writes everything to the disk.
 func (s *restore) close() (err error) {
 	for _, u := range s.roots {
 		err = errors.Join(err, u.Finish(), u.Root.Close())
@@ -226,7 +226,7 @@ func (s *restore) add(h *tar.Header) error {
 	if h.Typeflag == tar.TypeLink {
 		var ok bool
 		if target, ok = strings.CutPrefix(h.Linkname, section+"/"); !ok {
-			return fmt.Errorf("%w: entry %q is a link to elsewhere", ErrNoBackup, name)
+			return fmt.Errorf("%w: entry %q is a link to another section", ErrNoBackup, name)
 		}
 	}
 	u, err := s.section(section)
@@ -236,7 +236,7 @@ func (s *restore) add(h *tar.Header) error {
 	return u.Add(h, rel, target, s.tar)
 }
 
-// section returns what unpacks a section.
+// section returns the unpacker of a section.
 func (s *restore) section(name string) (*tree.Unpacker, error) {
 	if u := s.roots[name]; u != nil {
 		return u, nil
@@ -248,7 +248,7 @@ func (s *restore) section(name string) (*tree.Unpacker, error) {
 		dir, u.Plain = s.cfg.Dir, true
 	case disk.SnapshotsFolder:
 		u.Plain = true
-	case sandboxesSection: // what is in its folder is written by the hub, not by the sandbox
+	case sandboxesSection: // the hub writes these files, not the sandbox
 		dir, u.Plain = s.layers.Sandboxes(), true
 	case layersSection:
 		dir, u.Make = s.layers.Path(""), s.makeSubvolume(1)
@@ -264,7 +264,7 @@ func (s *restore) section(name string) (*tree.Unpacker, error) {
 	return u, err
 }
 
-// makeSubvolume creates folders of a depth as subvolumes, if layers are.
+// makeSubvolume creates folders of a depth as subvolumes, if layers are subvolumes.
 func (s *restore) makeSubvolume(depth int) func(root *os.File, name string) (bool, error) {
 	return func(root *os.File, name string) (bool, error) {
 		if strings.Count(name, "/") != depth-1 {
@@ -274,15 +274,15 @@ func (s *restore) makeSubvolume(depth int) func(root *os.File, name string) (boo
 	}
 }
 
-// settle makes the records fit this machine and counts them.
-func (s *restore) settle() error {
+// adjustRecords adapts the records to this machine and counts them.
+func (s *restore) adjustRecords() error {
 	dirs, err := filepath.Glob(filepath.Join(s.layers.Sandboxes(), "*"))
 	if err != nil {
 		return err
 	}
-	parker := runner.NewParker(cmp.Or(s.cfg.FirstID, defaultFirstID))
+	restorer := runner.NewRestorer(cmp.Or(s.cfg.FirstID, defaultFirstID))
 	for _, dir := range dirs {
-		err := parker.Park(dir, func(sb sandbox.Sandbox, d *disk.Disk) error {
+		err := restorer.Restore(dir, func(sb sandbox.Sandbox, d *disk.Disk) error {
 			if err := d.Move(s.out.State, s.cfg.Dir); err != nil {
 				return fmt.Errorf("%w: %w", ErrNoBackup, err)
 			}
@@ -311,15 +311,15 @@ func (s *restore) settle() error {
 			return fmt.Errorf("%w: volume %s has no record", ErrNoBackup, filepath.Base(dir))
 		}
 	}
-	if err := s.settleVolumes(); err != nil {
+	if err := s.adjustVolumes(); err != nil {
 		return err
 	}
 	s.out.Snapshots, s.out.Volumes = len(snapshots), len(volumes)
 	return nil
 }
 
-// settleVolumes checks the records of volumes and sets their limits.
-func (s *restore) settleVolumes() error {
+// adjustVolumes checks the records of volumes and sets their limits.
+func (s *restore) adjustVolumes() error {
 	records, err := filepath.Glob(filepath.Join(s.layers.Volumes(), "*", ".*.json"))
 	if err != nil {
 		return err
@@ -340,7 +340,7 @@ func (s *restore) settleVolumes() error {
 	return nil
 }
 
-// spaceReader fails before what is read of an archive fills the disk.
+// spaceReader fails before an archive fills the disk.
 type spaceReader struct {
 	r    io.Reader
 	dir  string
@@ -348,21 +348,22 @@ type spaceReader struct {
 }
 
 const (
-	spaceEvery = 64 << 20
-	spaceKept  = 256 << 20
-	// filesKept is more than what spaceEvery bytes of headers can create, 512 each at least.
-	filesKept = 2 * spaceEvery / 512
+	checkInterval = 64 << 20  // bytes between checks
+	minSpace      = 256 << 20 // bytes that must remain free
+	// minFiles exceeds the number of files that checkInterval bytes of headers can create, with at least 512 bytes each.
+	minFiles = 2 * checkInterval / 512
 )
 
 func (s *spaceReader) Read(p []byte) (int, error) {
 	if s.left <= 0 {
 		var st unix.Statfs_t
-		// A filesystem that does not count files says that it has none.
-		if err := unix.Statfs(s.dir, &st); err == nil && (int64(st.Bavail)*st.Bsize < spaceKept+spaceEvery ||
-			st.Files > 0 && st.Ffree < filesKept) {
-			return 0, fmt.Errorf("%w: not enough space in %q; free some or set --state to a folder elsewhere", sandbox.ErrExhausted, s.dir)
+		// A filesystem that does not count files reports 0.
+		if err := unix.Statfs(s.dir, &st); err == nil && (int64(st.Bavail)*st.Bsize < minSpace+checkInterval ||
+			st.Files > 0 && st.Ffree < minFiles) {
+			return 0, fmt.Errorf("%w: not enough space in %q; free space or set --state to a folder on another filesystem",
+				sandbox.ErrExhausted, s.dir)
 		}
-		s.left = spaceEvery
+		s.left = checkInterval
 	}
 	n, err := s.r.Read(p)
 	s.left -= int64(n)

@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// item is an entry of an archive that somebody made by hand.
+// item is an entry of a handmade archive.
 type item struct {
 	tar.Header
 	text string
@@ -64,39 +64,45 @@ func folder(name string) item {
 
 var end = file(endName, "")
 
-// An archive that cove backup did not write is refused as a whole: nothing of it stays, and
-// nothing outside of the state folder is touched.
-func TestRestoreOfHostileArchives(t *testing.T) {
-	t.Parallel()
-	outside := t.TempDir()
-	link := func(name, target string) item {
-		return item{tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}, ""}
+// hostileArchives are archives that cove backup did not write, with the expected error.
+type hostileArchives map[string]struct {
+	archive *bytes.Buffer
+	want    string
+}
+
+const (
+	volume       = "volumes/e3b0c44298fc1c14" // the folder of owner ""
+	volumeRecord = `{"name":"data"}`
+)
+
+func link(name, target string) item {
+	return item{tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}, ""}
+}
+
+func with(i item, key, value string) item {
+	i.PAXRecords = map[string]string{key: value}
+	return i
+}
+
+// hostileSandbox returns a backup with one sandbox, with the fields of its record.
+func hostileSandbox(sandbox, disk string) []item {
+	if disk != "" {
+		disk = "," + disk
 	}
-	with := func(i item, key, value string) item {
-		i.PAXRecords = map[string]string{key: value}
-		return i
-	}
-	const volume, volumeRecord = "volumes/e3b0c44298fc1c14", `{"name":"data"}` // the folder of owner ""
-	sum := strings.Repeat("0", 64)
-	// record is a backup with one sandbox of its own layer, of which the record says more.
-	record := func(sandbox, disk string) []item {
-		if disk != "" {
-			disk = "," + disk
-		}
-		text := `{"sandbox":{"id":"sb-1",` + sandbox + `},"layers":["0123456789abcdef"]` + disk + `}`
-		return []item{manifest(nil), folder("layers/0123456789abcdef"), folder("sandboxes/sb-1"), file("sandboxes/sb-1/state.json", text), end}
-	}
-	for name, c := range map[string]struct {
-		archive *bytes.Buffer
-		want    string
-	}{
-		"garbage":            {bytes.NewBufferString("garbage"), "not an archive that cove backup wrote"},
-		"empty":              {&bytes.Buffer{}, "not an archive that cove backup wrote"},
+	text := `{"sandbox":{"id":"sb-1",` + sandbox + `},"layers":["0123456789abcdef"]` + disk + `}`
+	return []item{manifest(nil), folder("layers/0123456789abcdef"), folder("sandboxes/sb-1"), file("sandboxes/sb-1/state.json", text), end}
+}
+
+// hostileEntries are archives with invalid manifests, names, kinds and sizes of entries.
+func hostileEntries(t *testing.T, outside string) hostileArchives {
+	return hostileArchives{
+		"garbage":            {bytes.NewBufferString("garbage"), "not written by cove backup"},
+		"empty":              {&bytes.Buffer{}, "not written by cove backup"},
 		"no manifest":        {pack(t, file("hub/keys.json", "{}"), end), "it has no manifest"},
 		"manifest of others": {pack(t, file(manifestName, "[]"), end), "cannot unmarshal"},
 		"later format": {pack(t, manifest(func(m *Manifest) { m.Format, m.Version = 2, "9.0" }), end),
 			`it has format 2, written by version "9.0"; this program reads format 1`},
-		"another user":      {pack(t, manifest(func(m *Manifest) { m.Root = !m.Root }), end), "restore it in the same way"},
+		"another user":      {pack(t, manifest(func(m *Manifest) { m.Root = !m.Root }), end), "run cove restore the same way"},
 		"no end":            {pack(t, manifest(nil), file("hub/keys.json", "{}")), "its end is missing"},
 		"after the end":     {pack(t, manifest(nil), end, file("hub/keys.json", "{}")), "unexpected entry"},
 		"absolute":          {pack(t, manifest(nil), file(outside+"/x", "x"), end), "unexpected entry"},
@@ -115,7 +121,7 @@ func TestRestoreOfHostileArchives(t *testing.T) {
 		"hard link outside": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
 			folder("layers/0123456789abcdef/root"),
 			item{tar.Header{Name: "layers/0123456789abcdef/root/x", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"},
-				""}, end), "link to elsewhere"},
+				""}, end), "link to another section"},
 		"hard link up": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
 			folder("layers/0123456789abcdef/root"),
 			item{tar.Header{Name: "layers/0123456789abcdef/root/x", Typeflag: tar.TypeLink,
@@ -135,26 +141,20 @@ func TestRestoreOfHostileArchives(t *testing.T) {
 				"9223372036854775807"), end), "unpack"},
 		"stray part": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
 			folder("layers/0123456789abcdef/root"), with(file("layers/0123456789abcdef/root/x", "x"), "COVE.offset",
-				"5"), end), "does not belong where it is"},
+				"5"), end), "is misplaced"},
 		"part past the end": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
 			folder("layers/0123456789abcdef/root"), with(file("layers/0123456789abcdef/root/x", ""), "COVE.size",
-				"5"), with(file("layers/0123456789abcdef/root/x", "x"), "COVE.offset", "5"), end), "does not belong where it is"},
+				"5"), with(file("layers/0123456789abcdef/root/x", "x"), "COVE.offset", "5"), end), "is misplaced"},
 		"attribute": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
 			folder("layers/0123456789abcdef/root"), with(file("layers/0123456789abcdef/root/x", ""),
 				"SCHILY.xattr.security.ima", "x"), end), "unexpected attribute"},
-		"foreign record": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
-			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-2"}}`), end), "it is the record of"},
-		"no disk": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
-			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-1","spec":{"name":"a"}}}`), end), "has no disk"},
-		"layer elsewhere": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
-			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-1","spec":{"name":"a"}},"layers":["../../x"]}`), end), "invalid layer"},
-		"image elsewhere": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
-			file("sandboxes/sb-1/state.json",
-				`{"sandbox":{"id":"sb-1","spec":{"name":"a"}},"layers":["0123456789abcdef"],`+
-					`"image":{"layers":["/etc"]}}`), end), "is not in its state folder"},
-		"snapshot elsewhere": {pack(t, manifest(nil), file("snapshots/e3b0c44298fc1c14/s.json",
-			`{"snapshot":{"name":"s"},"layers":["0123456789abcdef"],"base":"../../etc"}`), end), "invalid base"},
-		// What a hub opens, mounts or writes by name must be what its name says, not a link, a pipe or a hole.
+	}
+}
+
+// hostileLinks are archives with links instead of folders and files that a hub opens, mounts or writes by name.
+func hostileLinks(t *testing.T, outside string) hostileArchives {
+	sum := strings.Repeat("0", 64)
+	return hostileArchives{
 		"volume as a link": {pack(t, manifest(nil), file(volume+"/.data.json", volumeRecord),
 			link(volume+"/data", "/"), end), "must be a folder"},
 		"owner as a link": {pack(t, manifest(nil), link("volumes/e3b0c44298fc1c14", outside), end), "must be a folder"},
@@ -174,6 +174,12 @@ func TestRestoreOfHostileArchives(t *testing.T) {
 			link("sandboxes/sb-1/log.0", outside+"/x"), end), "neither a file nor a folder"},
 		"new record as link": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
 			link("sandboxes/sb-1/.state.json.new", outside+"/x"), end), "neither a file nor a folder"},
+	}
+}
+
+// hostileFiles are archives with pipes, sparse files and unexpected names instead of the files of a hub.
+func hostileFiles(t *testing.T, outside string) hostileArchives {
+	return hostileArchives{
 		"record as a link": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
 			link("sandboxes/sb-1/state.json", "/etc/passwd"), end), "must be a file"},
 		"record as a pipe": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
@@ -199,21 +205,38 @@ func TestRestoreOfHostileArchives(t *testing.T) {
 		"odd owner":           {pack(t, manifest(nil), folder("volumes/.doomed-1"), end), "unexpected name"},
 		"odd volume":          {pack(t, manifest(nil), folder(volume), folder(volume+"/..."), end), "unexpected name"},
 		"file among images":   {pack(t, manifest(nil), file("images/tmp", "x"), end), "unexpected name"},
+	}
+}
 
-		// What a record says is checked like a request.
+// hostileRecords are archives with invalid records, which are validated like requests.
+func hostileRecords(t *testing.T, _ string) hostileArchives {
+	sum := strings.Repeat("0", 64)
+	return hostileArchives{
+		"foreign record": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
+			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-2"}}`), end), "it is the record of"},
+		"no disk": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
+			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-1","spec":{"name":"a"}}}`), end), "has no disk"},
+		"layer elsewhere": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
+			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-1","spec":{"name":"a"}},"layers":["../../x"]}`), end), "invalid layer"},
+		"image elsewhere": {pack(t, manifest(nil), folder("sandboxes/sb-1"),
+			file("sandboxes/sb-1/state.json",
+				`{"sandbox":{"id":"sb-1","spec":{"name":"a"}},"layers":["0123456789abcdef"],`+
+					`"image":{"layers":["/etc"]}}`), end), "is not in its state folder"},
+		"snapshot elsewhere": {pack(t, manifest(nil), file("snapshots/e3b0c44298fc1c14/s.json",
+			`{"snapshot":{"name":"s"},"layers":["0123456789abcdef"],"base":"../../etc"}`), end), "invalid base"},
 		"volume of another path": {pack(t,
-			record(`"spec":{"name":"a","volumes":[{"name":"../../../etc","target":"/mnt"}]}`, "")...), "invalid"},
-		"target over the server":   {pack(t, record(`"spec":{"name":"a","volumes":[{"name":"v","target":"/run/x"}]}`, "")...), "invalid"},
-		"control characters":       {pack(t, record(`"spec":{"name":"a\u001b[2J"}`, "")...), "invalid"},
-		"name of a path":           {pack(t, record(`"spec":{"name":"../../x"}`, "")...), "invalid"},
-		"IDs of users of the host": {pack(t, record(`"spec":{"name":"a"}`, `"slot":35019`)...), "is beyond the last"},
+			hostileSandbox(`"spec":{"name":"a","volumes":[{"name":"../../../etc","target":"/mnt"}]}`, "")...), "invalid"},
+		"target over the server":   {pack(t, hostileSandbox(`"spec":{"name":"a","volumes":[{"name":"v","target":"/run/x"}]}`, "")...), "invalid"},
+		"control characters":       {pack(t, hostileSandbox(`"spec":{"name":"a\u001b[2J"}`, "")...), "invalid"},
+		"name of a path":           {pack(t, hostileSandbox(`"spec":{"name":"../../x"}`, "")...), "invalid"},
+		"IDs of users of the host": {pack(t, hostileSandbox(`"spec":{"name":"a"}`, `"slot":35019`)...), "is beyond the last"},
 		"IDs of another sandbox": {pack(t, manifest(nil), folder("layers/0123456789abcdef"), folder("sandboxes/sb-1"), folder("sandboxes/sb-2"),
 			file("sandboxes/sb-1/state.json", `{"sandbox":{"id":"sb-1","spec":{"name":"a"}},"slot":7,"layers":["0123456789abcdef"]}`),
 			file("sandboxes/sb-2/state.json",
-				`{"sandbox":{"id":"sb-2","spec":{"name":"b"}},"slot":7,"layers":["0123456789abcdef"]}`), end), "is that of another sandbox"},
-		"image of the state": {pack(t, record(`"spec":{"name":"a"}`, `"image":{"layers":["/old/secrets"]}`)...),
+				`{"sandbox":{"id":"sb-2","spec":{"name":"b"}},"slot":7,"layers":["0123456789abcdef"]}`), end), "belongs to another sandbox"},
+		"image of the state": {pack(t, hostileSandbox(`"spec":{"name":"a"}`, `"image":{"layers":["/old/secrets"]}`)...),
 			"is not in its state folder"},
-		"image above the state": {pack(t, record(`"spec":{"name":"a"}`, `"image":{"layers":["/old/images/layers/`+
+		"image above the state": {pack(t, hostileSandbox(`"spec":{"name":"a"}`, `"image":{"layers":["/old/images/layers/`+
 			sum+`/../../../secrets"]}`)...), "is not in its state folder"},
 		"snapshot of another path": {pack(t, manifest(nil), file("snapshots/e3b0c44298fc1c14/s.json",
 			`{"snapshot":{"name":"../x"},"layers":["0123456789abcdef"]}`), end), "it is the record of"},
@@ -222,28 +245,38 @@ func TestRestoreOfHostileArchives(t *testing.T) {
 		"volume of others": {pack(t, manifest(nil),
 			file(volume+"/.data.json", `{"name":"data","owner":"ann"}`), folder(volume+"/data"), end), "it is the record of"},
 		"record of a path": {pack(t, manifest(nil), file(volume+"/.data.json", `{"name":"../../../etc"}`), end), "it is the record of"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "state")
-			_, err := Restore(t.Context(), RestoreConfig{Dir: dir, NoImage: true, Files: []string{"keys.json", "audit/head"}}, c.archive)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got error %v, want one with %q", err, c.want)
-			}
-			left, err := os.ReadDir(dir)
-			if err != nil || len(left) != 1 || left[0].Name() != "lock" {
-				t.Errorf("got %v and error %v in the state folder, want nothing but the lock", left, err)
-			}
-		})
+	}
+}
+
+// TestRestoreRejectsHostileArchives: an archive that cove backup did not write is rejected completely. The state folder
+// remains empty, and nothing outside of it is changed.
+func TestRestoreRejectsHostileArchives(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	for _, table := range []func(*testing.T, string) hostileArchives{hostileEntries, hostileLinks, hostileFiles, hostileRecords} {
+		for name, c := range table(t, outside) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "state")
+				_, err := Restore(t.Context(), RestoreConfig{Dir: dir, NoImage: true, Files: []string{"keys.json", "audit/head"}}, c.archive)
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got error %v, want one that contains %q", err, c.want)
+				}
+				left, err := os.ReadDir(dir)
+				if err != nil || len(left) != 1 || left[0].Name() != "lock" {
+					t.Errorf("got %v and error %v in the state folder, want only the lock", left, err)
+				}
+			})
+		}
 	}
 	t.Cleanup(func() {
 		if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
-			t.Errorf("got %v and error %v outside of the state folder, want nothing", left, err)
+			t.Errorf("got %v and error %v outside the state folder, want no files", left, err)
 		}
 	})
 }
 
-// A restore never replaces a state folder, and one that was interrupted is not taken for whole.
+// A restore never replaces a state folder, and an interrupted one is detected.
 func TestRestoreIntoAUsedFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -252,25 +285,25 @@ func TestRestoreIntoAUsedFolder(t *testing.T) {
 	}
 	if _, err := Restore(t.Context(), RestoreConfig{Dir: dir, NoImage: true},
 		pack(t, manifest(nil), end)); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("got error %v, want that the folder is not empty", err)
+		t.Errorf("got error %v, want one about a folder that is not empty", err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "keys.json")); err != nil || string(b) != "mine" {
-		t.Errorf("got %q and error %v, want what was there", b, err)
+		t.Errorf("got %q and error %v, want the previous content", b, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, restoringName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), Config{Dir: dir, Init: []string{"/bin/false"}, NoImage: true}); err == nil ||
 		!strings.Contains(err.Error(), "was interrupted") {
-		t.Errorf("got error %v, want that the restore was interrupted", err)
+		t.Errorf("got error %v, want one about an interrupted restore", err)
 	}
 	if err := Backup(t.Context(), BackupConfig{Dir: t.TempDir()}, &bytes.Buffer{}); err == nil ||
 		!strings.Contains(err.Error(), "no hub has used") {
-		t.Errorf("got error %v, want that there is nothing to back up", err)
+		t.Errorf("got error %v, want one about an unused folder", err)
 	}
 }
 
-// An archive of nothing but names fills a filesystem that has a fixed number of files.
+// An archive of empty files could use all inodes of a filesystem.
 func TestRestoreStopsBeforeFilesRunOut(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -284,11 +317,11 @@ func TestRestoreStopsBeforeFilesRunOut(t *testing.T) {
 	}
 	_, err := Restore(t.Context(), RestoreConfig{Dir: filepath.Join(dir, "state"), NoImage: true}, pack(t, append(items, end)...))
 	if !errors.Is(err, sandbox.ErrExhausted) {
-		t.Errorf("got error %v, want that there is not enough space", err)
+		t.Errorf("got error %v, want one about missing space", err)
 	}
 }
 
-// What a hub with images, volumes and snapshots keeps passes the checks against hostile archives.
+// The state of a hub with images, volumes and snapshots passes the checks against hostile archives.
 func TestBackupOfEverySection(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "state")

@@ -15,8 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestPauseToDiskGVisor: a sandbox that is paused to disk takes no memory and comes back with its
-// processes and open files, whatever happens to the hub, and otherwise it goes on.
+// TestPauseToDiskGVisor: a sandbox that is paused to disk uses no memory and resumes with its processes and open files, also
+// after a restart of the hub. If the pause fails, it continues to run.
 func TestPauseToDiskGVisor(t *testing.T) {
 	testenv.NeedRoot(t)
 	runsc := testenv.GVisor(t)
@@ -39,12 +39,12 @@ func TestPauseToDiskGVisor(t *testing.T) {
 	}
 }
 
-// savable is a spec of a sandbox that can be saved: it serves TCP.
+// savable returns the spec of a sandbox that can be saved: it serves TCP.
 func savable(name string) sandbox.Spec {
 	return sandbox.Spec{Name: name, Isolation: "gvisor", Server: sandbox.Server{Port: 9000}}
 }
 
-// begin starts a process with a file, and remains checks that it lives and goes on to write.
+// begin starts a process with a file; remains checks that it lives and continues to write.
 func (h *hub) begin(id string) {
 	h.t.Helper()
 	h.sh(id, "(i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done) > ~/count 2>/dev/null </dev/null & echo $! "+
@@ -56,7 +56,7 @@ func (h *hub) remains(id, when string) {
 	out := h.sh(id, "n=$(wc -l < ~/count); for i in $(seq 600); do [ $(wc -l < ~/count) -gt $n ] && break; sleep "+
 		"0.05; done; kill -0 $(cat ~/pid) && ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /count && head -n 1 ~/count")
 	if strings.TrimSpace(out) != "1" {
-		h.t.Errorf("%s: the process and its file: got %q, want 1, the first line of a process that goes on", when, out)
+		h.t.Errorf("%s: the process and its file: got %q, want 1, the first line of a running process", when, out)
 	}
 }
 
@@ -69,7 +69,7 @@ func (h *hub) state(id string) sandbox.State {
 	return sb.State
 }
 
-// saved returns what is on disk of saved sandboxes.
+// saved lists the files of saved sandboxes.
 func (h *hub) saved() []string {
 	list, _ := filepath.Glob(filepath.Join(boxes(h.cfg.Dir), "*", "saved"))
 	return list
@@ -107,12 +107,12 @@ func testSaved(h *hub) {
 	if left := h.saved(); len(left) > 0 {
 		h.t.Errorf("left on disk after resuming: %q, want nothing", left)
 	}
-	// One that is paused in memory can go on to the disk.
+	// A sandbox that is paused in memory can be paused to disk.
 	if err := errors.Join(h.Pause(ctx, sb.ID), h.PauseToDisk(ctx, sb.ID), h.Resume(ctx, sb.ID)); err != nil {
 		h.t.Fatal(err)
 	}
 	h.remains(sb.ID, "resumed again")
-	// Stopping it gives the memory up.
+	// Stopping it discards the memory.
 	if err := errors.Join(h.PauseToDisk(ctx, sb.ID), h.Stop(ctx, sb.ID)); err != nil {
 		h.t.Fatal(err)
 	}
@@ -122,13 +122,13 @@ func testSaved(h *hub) {
 	if err := h.Start(ctx, sb.ID); err != nil {
 		h.t.Fatal(err)
 	}
-	// Its PID may be another's by now.
+	// Its PID may have been reused.
 	if out := h.sh(sb.ID, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep /count || echo gone; head -n 1 ~/count"); out != "gone\n1\n" {
 		h.t.Errorf("started after a stop: got %q, want no process and its file", out)
 	}
 }
 
-// testSavingKilled: a hub that is killed while it saves loses nothing.
+// testSavingKilled: a hub that is killed while it saves a sandbox does not lose data.
 func testSavingKilled(h *hub) {
 	ctx := h.t.Context()
 	sb := h.create(savable("saving"))
@@ -137,7 +137,7 @@ func testSavingKilled(h *hub) {
 		h.Close()
 		other, out := h.k.dying(h.t, h.cfg, nil, "save "+sb.ID)
 		if line, err := out.ReadString('\n'); line != "created\n" {
-			h.t.Fatalf("the other hub said %q, %v", line, err)
+			h.t.Fatalf("the other hub printed %q, %v", line, err)
 		}
 		// Each round kills it at a later point: gVisor writes pages_meta.img first and checkpoint.img last.
 		if point := []string{"", "spec.json", "image/pages_meta.img", "image/pages.img", "image/checkpoint.img"}[round]; point != "" {
@@ -149,7 +149,7 @@ func testSavingKilled(h *hub) {
 		kill9(h.t, other, out)
 		h.Provider = h.k.open(h.t, h.cfg)
 		h.t.Logf("round %d: %s", round, h.state(sb.ID))
-		// It goes on, or ends once it is saved and is Paused only then.
+		// It continues to run, or ends after it was saved and becomes Paused.
 		if !testenv.Eventually(func() bool {
 			_, err := h.try(sb.ID, "POST", "/run", "true")
 			return err == nil || h.state(sb.ID) == sandbox.Paused
@@ -167,7 +167,7 @@ func testSavingKilled(h *hub) {
 	reapInits()
 }
 
-// reapInits reaps inits that another hub has ended although they are children of ours.
+// reapInits reaps inits that another hub has ended although they are children of this process.
 func reapInits() {
 	list, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, name := range list {
@@ -181,8 +181,8 @@ func reapInits() {
 	}
 }
 
-// testSavedPrograms: a new version of our own programs does not change what saved processes
-// run; changed packages of the host are noticed.
+// testSavedPrograms: a new version of the hub's programs does not change the programs of saved processes. Changed packages of
+// the host are detected.
 func testSavedPrograms(h *hub) {
 	ctx := h.t.Context()
 	sb := h.create(savable("a"))
@@ -210,8 +210,8 @@ func testSavedPrograms(h *hub) {
 		h.t.Fatal(err)
 	}
 	err := h.Resume(ctx, sb.ID)
-	if !errors.Is(err, sandbox.ErrState) || !strings.Contains(err.Error(), "stop it and start it again") || h.state(sb.ID) != sandbox.Paused {
-		h.t.Errorf("resume after packages have changed: got %v and %s, want an error that says what to do, and a "+
+	if !errors.Is(err, sandbox.ErrState) || !strings.Contains(err.Error(), "stop and start it") || h.state(sb.ID) != sandbox.Paused {
+		h.t.Errorf("resume after packages have changed: got %v and %s, want an error with advice, and a "+
 			"paused sandbox", err, h.state(sb.ID))
 	}
 	if err := errors.Join(h.Stop(ctx, sb.ID), h.Start(ctx, sb.ID)); err != nil {
@@ -219,7 +219,7 @@ func testSavedPrograms(h *hub) {
 	}
 }
 
-// testNotSaved: what cannot be saved goes on.
+// testNotSaved: sandboxes that cannot be saved continue to run.
 func testNotSaved(h *hub) {
 	ctx := h.t.Context()
 	for _, c := range []struct {

@@ -16,9 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// shape is what an entry of a backup must be. The hub opens, mounts and writes some entries by their
-// path: a link in their place would lead it out of the state folder, a pipe would block it, and a
-// file with a hole of a terabyte would take its memory.
+// shape is the required kind of an entry of a backup. The hub opens, mounts and writes some entries by path: a link
+// would lead out of the state folder, a pipe would block the hub, and a sparse file of a terabyte would use its memory.
 type shape int
 
 const (
@@ -26,10 +25,10 @@ const (
 	isFolder
 	isRecord // a small file without holes, which is read as a whole
 	isFile   // a file without holes
-	isAny    // content of a disk, which is only reached from inside a sandbox
+	isAny    // content of a disk, which is accessible only inside a sandbox
 )
 
-// maxRecord bounds a record. A record of a sandbox has its spec, which is smaller than a megabyte.
+// maxRecord bounds a record. The largest part is the spec of a sandbox, which is smaller than a megabyte.
 const maxRecord = 8 << 20
 
 // check returns an error if an entry of a section does not have the shape that its name requires.
@@ -76,10 +75,10 @@ func (s *restore) shapeOf(section string, parts []string) shape {
 	return unexpected
 }
 
-// byDepth returns the shape for the number of parts, the last for all deeper ones.
+// byDepth returns the shape for the number of parts; the last shape is for all deeper entries.
 func byDepth(parts []string, shapes ...shape) shape { return shapes[min(len(parts), len(shapes))-1] }
 
-// shapeOfHub allows files with the names that the hub keeps, and below them: a backup has no entries for their folders.
+// shapeOfHub allows the files of the hub, and files below them. A backup has no entries for their folders.
 func (s *restore) shapeOfHub(top string) shape {
 	if slices.ContainsFunc(s.cfg.Files, func(f string) bool { return f == top || strings.HasPrefix(f, top+"/") }) {
 		return isFile
@@ -87,7 +86,7 @@ func (s *restore) shapeOfHub(top string) shape {
 	return unexpected
 }
 
-// shapeOfLayer: a layer has a folder for each tree, and one for the overlays, which has a folder for each as well.
+// shapeOfLayer: a layer has a folder for each tree, and the overlays' work folder, which also has one for each tree.
 func shapeOfLayer(parts []string) shape {
 	switch {
 	case !layer.IsName(parts[0]):
@@ -98,7 +97,7 @@ func shapeOfLayer(parts []string) shape {
 	return isAny
 }
 
-// shapeOfBase: the hub itself follows the path to the trees below var.
+// shapeOfBase: the hub follows the path to the trees below var.
 func shapeOfBase(parts []string) shape {
 	switch inside := strings.Join(parts[1:], "/"); {
 	case !layer.IsName(parts[0]):
@@ -116,7 +115,7 @@ func shapeOfSandbox(parts []string) shape {
 	case len(parts) == 2 && parts[1] == runner.RecordName:
 		return isRecord
 	}
-	return byDepth(parts, isFolder, isAny) // the section is plain
+	return byDepth(parts, isFolder, isAny) // the section allows only files and folders
 }
 
 func shapeOfVolume(parts []string) shape {

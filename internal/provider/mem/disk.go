@@ -15,7 +15,7 @@ import (
 
 type named struct{ owner, name string }
 
-// snapshot is a disk that is kept. Its files never change.
+// snapshot is a stored disk. Its files never change.
 type snapshot struct {
 	info  sandbox.Snapshot
 	files map[string][]byte
@@ -177,7 +177,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 	return d, nil
 }
 
-// useVolume creates a volume that a spec names, if it does not exist.
+// useVolume creates a missing volume of a spec.
 func (p *Provider) useVolume(owner, name string) {
 	p.cfg.Store.mu.Lock()
 	defer p.cfg.Store.mu.Unlock()

@@ -1,7 +1,5 @@
-// Package mem is a provider whose sandboxes are HTTP servers inside this process. It is
-// a fake for tests of the users of sandbox.Provider, and passes the same suite as the
-// real ones. It owns its servers; it isolates nothing, refuses images, and its volumes
-// are names without content.
+// Package mem is a provider for tests whose sandboxes are HTTP servers inside this process. It passes the same suite as
+// the real providers. It owns its servers. It has no isolation and no images, and its volumes have no content.
 package mem
 
 import (
@@ -21,22 +19,21 @@ import (
 // Guest is the program of a sandbox.
 type Guest interface {
 	http.Handler
-	// Pause and Resume stand for the freezer; the provider itself holds back requests.
+	// Pause and Resume simulate the freezer; the provider delays requests.
 	Pause()
 	Resume()
 	Close() error
 }
 
-// Config says where sandboxes are kept and what they run.
+// Config configures a provider.
 type Config struct {
-	// Store is the machine of the sandboxes; it outlives the provider.
+	// Store is the simulated machine; it outlives the provider.
 	Store *Store
-	// Run starts the program of a sandbox, which calls exit when it ends by itself.
+	// Run starts the program of a sandbox. The program calls exit when it ends.
 	Run func(sb sandbox.Sandbox, disk *Disk, exit func(code int)) (Guest, error)
 }
 
-// Store is a machine: its sandboxes and the provider that uses it. The zero value is
-// ready to use.
+// Store is a simulated machine: its sandboxes and the provider that uses it. The zero value is ready to use.
 type Store struct {
 	mu     sync.Mutex
 	holder *Provider
@@ -45,13 +42,13 @@ type Store struct {
 	vols   map[named]sandbox.VolumeInfo
 }
 
-// box is a sandbox as the machine knows it.
+// box is a sandbox on the machine.
 type box struct {
 	sb   sandbox.Sandbox
 	disk Disk
-	was  map[string][]byte // on the disk when it started
-	from string            // the snapshot it started from
-	run  *run              // nil while nothing runs
+	was  map[string][]byte // initial content of the disk
+	from string            // the snapshot from which it was created
+	run  *run              // nil if it does not run
 }
 
 // Provider implements sandbox.Provider.
@@ -137,7 +134,7 @@ func (s *Store) Left() (left []string) {
 func (p *Provider) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Provider: "mem", Pause: true, Stop: true, Snapshot: true, Fork: true, Diff: true,
 		Volume: true, Isolation: []string{"none"},
-		Missing: []string{"mem isolates nothing; use it only in tests"}}
+		Missing: []string{"isolation: none; use it only in tests"}}
 }
 
 // Create implements sandbox.Provider.
@@ -195,7 +192,7 @@ func (p *Provider) check(spec sandbox.Spec) error {
 	return nil
 }
 
-// start runs the guest and waits until it is ready; on failure it undoes that.
+// start runs the guest and waits until it is ready. If that fails, it ends the guest.
 func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box]) error {
 	began, b := time.Now(), row.Data
 	l, err := p.startGuest(row.Sandbox(), &b.disk)
@@ -216,7 +213,7 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box]) error {
 	return nil
 }
 
-// watchEnd waits, in the background, for the guest to end by itself.
+// watchEnd waits in the background for the guest to end.
 func (p *Provider) watchEnd(id string, l *run) {
 	p.table.Go(func(ctx context.Context) {
 		select {
@@ -232,7 +229,7 @@ func (p *Provider) watchEnd(id string, l *run) {
 		}
 		defer row.Release()
 		if row.Data.run != l {
-			return // stopped or deleted meanwhile
+			return // it was stopped or deleted
 		}
 		row.Data.kill()
 		p.change(row, func(sb *sandbox.Sandbox) {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Disk keeps the files of a sandbox, even while it is stopped.
+// Disk contains the files of a sandbox, also while it is stopped.
 type Disk struct {
 	mu    sync.Mutex
 	files map[string][]byte
@@ -49,7 +49,7 @@ func (d *Disk) Remove(name string) error {
 	return nil
 }
 
-// copy returns the present files. Contents never change in place.
+// copy returns the current files. Contents never change in place.
 func (d *Disk) copy() map[string][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *run) resume() {
 	l.mu.Unlock()
 }
 
-// kill ends the guest, if one runs.
+// kill ends the guest, if it runs.
 func (b *box) kill() {
 	if b.run == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// rich fills what every provider must carry.
+// rich sets the fields that every provider must preserve.
 func (s *suite) rich(name string) sandbox.Spec {
 	spec := s.spec(name)
 	spec.Owner = "ann"
@@ -196,7 +196,7 @@ func testUpdate(s *suite) {
 	s.reopen()
 	s.sameSpec(s.get(a.ID).Spec, want)
 
-	// Updates at once lose nothing.
+	// Concurrent updates are not lost.
 	var wg sync.WaitGroup
 	for _, k := range []string{"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"} {
 		wg.Go(func() {
@@ -207,7 +207,7 @@ func testUpdate(s *suite) {
 	}
 	wg.Wait()
 	if n := len(s.get(a.ID).Spec.Labels); n != 9 {
-		s.Errorf("%d labels after 8 updates at once of one", n)
+		s.Errorf("got %d labels after 8 concurrent updates of one label each", n)
 	}
 }
 
@@ -245,7 +245,7 @@ func testEndpoint(s *suite) {
 	}
 	if c, err := dead.Dial(s.Context()); err == nil {
 		c.Close()
-		s.Error("dialed a port that nobody serves")
+		s.Error("connected to a closed port")
 	}
 }
 
@@ -263,11 +263,11 @@ func testAbilities(s *suite) {
 	_, volume := s.p.(sandbox.Volumer)
 	_, export := s.p.(sandbox.Exporter)
 	for _, c := range []struct {
-		what      string
-		told, has bool
+		what         string
+		claimed, has bool
 	}{{"logs", a.Logs, logs}, {"stats", a.Stats, stats}, {"egress", a.Egress, egress}, {"snapshot", a.Snapshot, snap}, {"fork", a.Fork, fork},
 		{"diff", a.Diff, diff}, {"volume", a.Volume, volume}, {"export", a.Export, export}} {
-		if c.told && !c.has {
+		if c.claimed && !c.has {
 			s.Errorf("ability %s: got true, want its methods", c.what)
 		}
 	}

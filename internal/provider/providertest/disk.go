@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// snapshotter skips the case if the provider has none.
+// snapshotter skips the case if the provider has no snapshots.
 func (s *suite) snapshotter() sandbox.Snapshotter {
 	sn, ok := s.p.(sandbox.Snapshotter)
 	if !ok || !s.p.Abilities().Snapshot {
@@ -21,7 +21,7 @@ func (s *suite) snapshotter() sandbox.Snapshotter {
 	return sn
 }
 
-// still stops the sandbox where only a stopped one can be copied.
+// still stops the sandbox if the provider can copy only stopped ones.
 func (s *suite) still(id string) (again func()) {
 	s.Helper()
 	if s.p.Abilities().Pause || s.get(id).State != sandbox.Running {
@@ -51,7 +51,7 @@ func (s *suite) fork(id string, specs ...sandbox.Spec) ([]sandbox.Sandbox, error
 	return f.Fork(s.Context(), id, specs)
 }
 
-// from is a spec that starts from a snapshot.
+// from returns a spec that starts from a snapshot.
 func (s *suite) from(name, snapshot string) sandbox.Spec {
 	spec := s.spec(name)
 	spec.Snapshot = snapshot
@@ -61,7 +61,7 @@ func (s *suite) from(name, snapshot string) sandbox.Spec {
 func (s *suite) wantFile(id, file, want string) {
 	s.Helper()
 	if got := s.ask(id, "/disk/"+file); got != want {
-		s.Errorf("%s of %s holds %q, want %q", file, s.get(id).Spec.Name, got, want)
+		s.Errorf("%s of %s contains %q, want %q", file, s.get(id).Spec.Name, got, want)
 	}
 }
 
@@ -120,7 +120,7 @@ func testSnapshot(s *suite) {
 	s.wantSnapshots("ann", "ann/first", "ann/second")
 	s.wantSnapshots("bob")
 
-	// Those below go; what stands on them stays.
+	// Snapshots below can be deleted; sandboxes based on them are kept.
 	s.must("delete", s.p.Delete, sb.ID)
 	if err := sn.DeleteSnapshot(s.Context(), "ann", "first"); err != nil {
 		s.Fatal(err)
@@ -163,11 +163,11 @@ func testSnapshotStates(s *suite) {
 		s.must("delete", s.p.Delete, copied.ID)
 		s.put(sb.ID, "/disk/file", "one")
 	}
-	// A caller who gives up leaves no snapshot, or a whole one.
-	gone, cancel := context.WithCancel(s.Context())
+	// A canceled call leaves no snapshot or a complete one.
+	canceled, cancel := context.WithCancel(s.Context())
 	cancel()
-	if _, err := sn.Snapshot(gone, sb.ID, "late"); err == nil {
-		s.Error("a snapshot for nobody")
+	if _, err := sn.Snapshot(canceled, sb.ID, "late"); err == nil {
+		s.Error("a canceled snapshot succeeded")
 	}
 	s.wantState(sb.ID, sandbox.Running)
 }
@@ -201,7 +201,7 @@ func testRollback(s *suite) {
 			s.Errorf("a later file: got %q, want none", out)
 		}
 	}
-	// The snapshot is not needed once it was used.
+	// A sandbox does not depend on its snapshot.
 	if err := sn.DeleteSnapshot(s.Context(), sb.Spec.Owner, "first"); err != nil {
 		s.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func testVolumes(s *suite) {
 	if _, ok := s.p.(sandbox.Volumer); !ok || !s.p.Abilities().Volume {
 		s.Skip("no volumes")
 	}
-	v := func() sandbox.Volumer { return s.p.(sandbox.Volumer) } // it is opened anew
+	v := func() sandbox.Volumer { return s.p.(sandbox.Volumer) } // the provider is reopened
 	want := func(owner string, names ...string) {
 		s.Helper()
 		all, err := v().Volumes(s.Context(), owner)
@@ -375,11 +375,11 @@ func testVolumes(s *suite) {
 			s.Error(err)
 		}
 	}
-	s.wantErr("gone", v().DeleteVolume(s.Context(), "ann", "data"), sandbox.ErrNoVolume)
+	s.wantErr("deleted twice", v().DeleteVolume(s.Context(), "ann", "data"), sandbox.ErrNoVolume)
 	s.wantErr("a path", v().DeleteVolume(s.Context(), "ann", ".."), sandbox.ErrNoVolume)
 }
 
-// discard removes what outlives sandboxes.
+// discard removes snapshots and volumes.
 func (s *suite) discard(ctx context.Context) {
 	s.Helper()
 	if sn, ok := s.p.(sandbox.Snapshotter); ok && s.p.Abilities().Snapshot {

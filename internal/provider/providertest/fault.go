@@ -15,7 +15,7 @@ import (
 // creating returns the ID of the sandbox that is being created under name.
 func (s *suite) creating(events <-chan sandbox.Event, name string) string {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), maxWait)
 	defer cancel()
 	for {
 		select {
@@ -27,7 +27,7 @@ func (s *suite) creating(events <-chan sandbox.Event, name string) string {
 				return e.Sandbox.ID
 			}
 		case <-ctx.Done():
-			s.Fatalf("no event tells that %s is being created", name)
+			s.Fatalf("no event about the creation of %s", name)
 		}
 	}
 }
@@ -38,15 +38,15 @@ func testCancel(s *suite) {
 		s.Fatal(err)
 	}
 	// Early, before anything is made; then late, while the server is awaited.
-	gone, cancel := context.WithCancel(s.Context())
+	canceled, cancel := context.WithCancel(s.Context())
 	cancel()
-	_, err = s.p.Create(gone, s.spec("early"))
+	_, err = s.p.Create(canceled, s.spec("early"))
 	s.wantErr("create with an ended context", err, context.Canceled)
 
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	failed := make(chan error, 1)
-	go func() { _, err := s.p.Create(ctx, s.never("late", patience)); failed <- err }()
+	go func() { _, err := s.p.Create(ctx, s.never("late", maxWait)); failed <- err }()
 	id := s.creating(events, "late")
 	s.wantState(id, sandbox.Creating)
 	for what, call := range map[string]func(context.Context, string) error{"pause": s.p.Pause, "stop": s.p.Stop, "start": s.p.Start} {
@@ -66,10 +66,10 @@ func testDeleteCreating(s *suite) {
 		s.Fatal(err)
 	}
 	failed := make(chan error, 1)
-	go func() { _, err := s.p.Create(s.Context(), s.never("doomed", patience)); failed <- err }()
+	go func() { _, err := s.p.Create(s.Context(), s.never("doomed", maxWait)); failed <- err }()
 	s.must("delete", s.p.Delete, s.creating(events, "doomed"))
 	if err := <-failed; err == nil {
-		s.Error("create succeeded although the sandbox was deleted meanwhile")
+		s.Error("create succeeded although the sandbox was deleted")
 	}
 	s.empty()
 }
@@ -77,7 +77,7 @@ func testDeleteCreating(s *suite) {
 func testNeverReady(s *suite) {
 	// The spec's own deadline, then the caller's. On a busy machine the server may not have answered by then.
 	var err error
-	for timeout := 2 * time.Second; timeout <= patience && (err == nil || !strings.Contains(err.Error(), "503")); timeout *= 3 {
+	for timeout := 2 * time.Second; timeout <= maxWait && (err == nil || !strings.Contains(err.Error(), "503")); timeout *= 3 {
 		_, err = s.p.Create(s.Context(), s.never("slow", timeout))
 		s.wantErr("create", err, sandbox.ErrNotReady)
 		s.empty()
@@ -87,7 +87,7 @@ func testNeverReady(s *suite) {
 	}
 	ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err = s.p.Create(ctx, s.never("slow", patience))
+	_, err = s.p.Create(ctx, s.never("slow", maxWait))
 	s.wantErr("create", err, context.DeadlineExceeded)
 	s.empty()
 	s.create(s.spec("slow"))
@@ -212,7 +212,7 @@ func testHalfMade(s *suite) {
 	if err := s.p.Close(); err != nil {
 		s.Fatal(err)
 	}
-	s.h.DieCreating(s.T, s.never("half", patience))
+	s.h.DieCreating(s.T, s.never("half", maxWait))
 	s.open()
 	s.checkAdopted("whole", sandbox.Running)
 	if all := s.list(sandbox.Filter{}); len(all) != 1 {

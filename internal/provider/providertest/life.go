@@ -25,15 +25,15 @@ func testDelete(s *suite) {
 	s.wantErr("endpoint", err, sandbox.ErrNotFound)
 	s.ask(other.ID, "/readyz")
 
-	// At once, and by callers that have given up already.
-	gone, cancel := context.WithCancel(s.Context())
+	// Concurrently, and by callers that have canceled.
+	canceled, cancel := context.WithCancel(s.Context())
 	cancel()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
 			ctx := s.Context()
 			if i%2 == 0 {
-				ctx = gone
+				ctx = canceled
 			}
 			s.p.Delete(ctx, other.ID)
 		})
@@ -63,7 +63,7 @@ func testDeleteStates(s *suite) {
 	s.empty()
 }
 
-// exit makes the program inside end and waits until the provider knows.
+// exit ends the program inside and waits until the provider detects it.
 func (s *suite) exit(id, code string) {
 	s.Helper()
 	fetch(s.client(id, 0), http.MethodPost, "/exit/"+code, "")
@@ -87,7 +87,7 @@ func testPause(s *suite) {
 	s.must("pause", s.p.Pause, sb.ID)
 	s.must("pause again", s.p.Pause, sb.ID)
 	s.wantState(sb.ID, sandbox.Paused)
-	// Nobody answers now, but whoever asked is answered later.
+	// No response while paused; the request is answered after resume.
 	const hold = 300 * time.Millisecond
 	began, answer := time.Now(), make(chan string, 1)
 	go func() { a, _ := fetch(c, http.MethodGet, "/gap", ""); answer <- a }()
@@ -100,7 +100,7 @@ func testPause(s *suite) {
 	s.must("resume", s.p.Resume, sb.ID)
 	took := time.Since(began)
 	s.wantState(sb.ID, sandbox.Running)
-	if gap, _ := time.ParseDuration(<-answer); gap < hold/2 || gap > took+patience {
+	if gap, _ := time.ParseDuration(<-answer); gap < hold/2 || gap > took+maxWait {
 		s.Errorf("inside, the longest pause was %v of %v", gap, took)
 	}
 	if got := s.ask(sb.ID, "/disk/file"); got != "kept" {
@@ -197,7 +197,7 @@ func testWatch(s *suite) {
 
 	var got []string
 	first := true
-	limit, end := context.WithTimeout(s.Context(), patience)
+	limit, end := context.WithTimeout(s.Context(), maxWait)
 	defer end()
 	for !slices.Contains(got, "deleted deleting") {
 		select {
@@ -209,7 +209,7 @@ func testWatch(s *suite) {
 				s.Errorf("the first event is %s of %s", e.Kind, e.Sandbox.Spec.Name)
 			}
 			first = false
-			// Steps between states may be told too, but the end of each must be.
+			// Events about intermediate states are optional, events about the final states are required.
 			if e.Sandbox.ID == sb.ID && (e.Kind != sandbox.Changed || e.Sandbox.State != sandbox.Creating && e.Sandbox.State != sandbox.Deleting) {
 				got = append(got, string(e.Kind)+" "+string(e.Sandbox.State))
 			}
@@ -290,7 +290,7 @@ func testStartFails(s *suite) {
 func testExitEarly(s *suite) {
 	spec := s.spec("exits")
 	spec.Env = with(spec.Env, payload.Env, payload.Exit)
-	spec.Server.ReadyTimeout = patience
+	spec.Server.ReadyTimeout = maxWait
 	_, err := s.p.Create(s.Context(), spec)
 	s.wantErr("create", err, sandbox.ErrNotReady)
 	if err != nil && s.p.Abilities().Logs && !bytes.Contains([]byte(err.Error()), []byte(payload.LastWords)) {

@@ -1,6 +1,5 @@
-// Package providertest is the test of the promises of sandbox.Provider. Every
-// provider runs the same suite and hooks in with a Harness. It owns what it
-// creates and refuses to pass a provider that leaves anything behind.
+// Package providertest is the conformance suite of sandbox.Provider. Every provider runs it with a Harness. It owns the
+// sandboxes that it creates, and fails if a provider leaves anything behind.
 package providertest
 
 import (
@@ -19,36 +18,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Harness is one state (a folder, an engine, a namespace) for one test.
+// Harness is the state (a folder, an engine, a namespace) of one test.
 type Harness struct {
-	// Open opens the provider under test on the state, also while the test ends.
+	// Open opens the provider under test. It is also called during the cleanup of the test.
 	Open func() (sandbox.Provider, error)
-	// Spec returns a spec whose program is the server of package payload, with
-	// everything else left to the provider.
+	// Spec returns a spec that runs the server of package payload, with defaults for everything else.
 	Spec func() sandbox.Spec
-	// Crowd is how many sandboxes are created at once; default 100.
+	// Crowd is the number of sandboxes that are created concurrently; default 100.
 	Crowd int
-	// CreateAndDie opens the provider in a place that dies as by kill -9 (a
-	// process, if there are processes) after it has created specs and then
-	// called Pause on those named "paused…" and Stop on those named "stopped…".
+	// CreateAndDie opens the provider in a process that creates specs, pauses those named "paused…", stops those named
+	// "stopped…", and is then killed as by kill -9.
 	CreateAndDie func(t *testing.T, specs []sandbox.Spec)
-	// DieCreating is the same, but it dies while the create of spec, which never
-	// becomes ready, is under way.
+	// DieCreating opens the provider in a process that is killed while it creates a sandbox that never becomes ready.
 	DieCreating func(t *testing.T, spec sandbox.Spec)
-	// Left names what the provider's sandboxes have left on the machine:
-	// processes, mounts, limits, files, sockets.
+	// Left lists remaining objects of sandboxes on the machine: processes, mounts, limits, files, sockets.
 	Left func() []string
 }
 
-// patience is how long anything that must happen may take on a busy machine.
-const patience = 60 * time.Second
+// maxWait bounds every wait of the suite. It allows for a busy machine.
+const maxWait = 60 * time.Second
 
 type testCase struct {
 	name string
 	run  func(*suite)
 }
 
-// Run runs the suite. Each case gets a harness of its own.
+// Run runs the suite. Each case gets a new harness.
 func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	run(t, harness, []testCase{
 		{"create", testCreate},
@@ -87,7 +82,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	RunSnapshots(t, harness)
 }
 
-// RunSnapshots runs the part of the suite about snapshots alone, for a provider with more than one kind of them.
+// RunSnapshots runs only the cases about snapshots, for providers with several kinds of snapshots.
 func RunSnapshots(t *testing.T, harness func(t *testing.T) Harness) {
 	run(t, harness, []testCase{
 		{"snapshot", testSnapshot},
@@ -109,7 +104,7 @@ func run(t *testing.T, harness func(t *testing.T) Harness, cases []testCase) {
 	}
 }
 
-// suite is one case under way.
+// suite is a running case.
 type suite struct {
 	*testing.T
 	h Harness
@@ -133,7 +128,7 @@ func (s *suite) reopen() {
 	s.open()
 }
 
-// finish deletes everything, also after a failure, and demands that nothing is left.
+// finish deletes everything, also after a failure, and fails if anything is left.
 func (s *suite) finish() {
 	s.Helper()
 	ctx := context.Background()
@@ -171,7 +166,7 @@ func (s *suite) spec(name string) sandbox.Spec {
 	return spec
 }
 
-// never is a spec that does not become ready in time.
+// never returns a spec that does not become ready.
 func (s *suite) never(name string, timeout time.Duration) sandbox.Spec {
 	spec := s.spec(name)
 	spec.Env = with(spec.Env, payload.Env, payload.Never)
@@ -225,7 +220,7 @@ func (s *suite) list(f sandbox.Filter) []sandbox.Sandbox {
 	return all
 }
 
-// must calls one of the methods that take an ID.
+// must calls a method that takes an ID.
 func (s *suite) must(what string, call func(context.Context, string) error, id string) {
 	s.Helper()
 	if err := call(s.Context(), id); err != nil {
@@ -247,7 +242,7 @@ func (s *suite) wantState(id string, want sandbox.State) {
 	}
 }
 
-// empty demands that no sandbox is left and that the machine is clean.
+// empty fails if sandboxes or their objects are left.
 func (s *suite) empty() {
 	s.Helper()
 	if all := s.list(sandbox.Filter{}); len(all) != 0 {
@@ -268,7 +263,7 @@ func (s *suite) client(id string, port int) *http.Client {
 
 func dialing(ep sandbox.Endpoint) *http.Client {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
-	return &http.Client{Transport: tr, Timeout: patience}
+	return &http.Client{Transport: tr, Timeout: maxWait}
 }
 
 func (s *suite) ask(id, path string) string {
@@ -280,7 +275,7 @@ func (s *suite) ask(id, path string) string {
 	return body
 }
 
-// try asks without ending the test, for goroutines of their own.
+// try is ask without ending the test, for use in goroutines.
 func (s *suite) try(id, path string) (string, error) {
 	ep, err := s.p.Endpoint(s.Context(), id, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command hub is cove with profiles, at the address of the variable PROFILE.
+// Command hub is cove with profiling, at the address in the variable PROFILE.
 package main
 
 import (

@@ -1,6 +1,5 @@
-// Package payload is the server that providertest runs inside sandboxes: it
-// tells the suite what the inside looks like. It owns one ticking goroutine and
-// refuses nothing; it is for tests only.
+// Package payload is the server that providertest runs inside sandboxes, with which the suite inspects them. It owns one
+// ticking goroutine. It has no access control and is for tests only.
 package payload
 
 import (
@@ -21,31 +20,31 @@ import (
 // Env is the variable that makes the server misbehave: Never or Exit.
 const Env = "PAYLOAD"
 
-// The ways to misbehave.
+// Values of Env.
 const (
 	Never = "never" // serves, but is never ready
-	Exit  = "exit"  // says LastWords and exits with ExitCode before it serves
+	Exit  = "exit"  // prints LastWords and exits with ExitCode before it serves
 )
 
-// What an Exit payload leaves.
+// Output and exit code of an Exit payload.
 const (
 	LastWords = "the payload cannot go on"
 	ExitCode  = 3
 )
 
-// Config says what the server stands on.
+// Config provides the environment of the server.
 type Config struct {
 	Read   func(name string) ([]byte, error)
 	Write  func(name string, data []byte) error
 	Remove func(name string) error
 	Getenv func(string) string
-	// Exit ends the program; it need not return.
+	// Exit ends the program; it may not return.
 	Exit func(code int)
-	// Run runs a shell command, for tests of one provider; nil refuses.
+	// Run runs a shell command, for tests of one provider; nil disables it.
 	Run func(command string) (output []byte, err error)
 }
 
-// Server answers the suite.
+// Server answers requests of the suite.
 type Server struct {
 	cfg  Config
 	mux  *http.ServeMux
@@ -118,7 +117,7 @@ func reply(w http.ResponseWriter, data []byte, err error) {
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// tick notes the longest time in which nothing ran here.
+// tick records the longest time in which this process did not run.
 func (s *Server) tick() {
 	t := time.NewTicker(20 * time.Millisecond) // a hundred of us must not fill a machine
 	defer t.Stop()
@@ -143,7 +142,7 @@ func (s *Server) step() {
 	s.last = now
 }
 
-// serveGap answers with the longest pause since it was last asked.
+// serveGap returns the longest pause since the last request.
 func (s *Server) serveGap(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +151,7 @@ func (s *Server) serveGap(w http.ResponseWriter, r *http.Request) {
 	s.gap = 0
 }
 
-// Pause and Resume are for fakes that cannot take the processor away.
+// Pause and Resume simulate a freezer.
 func (s *Server) Pause() { s.hold(true) }
 
 // Resume ends Pause.
@@ -166,11 +165,11 @@ func (s *Server) hold(paused bool) {
 	s.step()
 }
 
-// serveEgress sends a line the way out and answers with the line that comes back.
+// serveEgress sends a line through the egress socket and returns the response.
 func (s *Server) serveEgress(w http.ResponseWriter, r *http.Request) {
 	network, addr, ok := strings.Cut(s.cfg.Getenv(sandbox.EnvEgress), ":")
 	if !ok {
-		http.Error(w, "no way out is announced", http.StatusNotFound)
+		http.Error(w, "no egress address is set", http.StatusNotFound)
 		return
 	}
 	c, err := net.DialTimeout(network, addr, 10*time.Second)

@@ -1,11 +1,10 @@
-// Command csi is a CSI driver for tests. Its volumes are folders, and its snapshots copies of them.
+// Command csi is a CSI driver for tests. Its volumes are folders, and its snapshots are copies of them.
 //
 //	csi DIR REGISTRY
 //
-// DIR holds volumes, snapshots and the socket csi.sock; REGISTRY is the folder in which the kubelet
-// looks for drivers. While there is a file
-// volumes/ID.hold, snapshots of the volume ID wait before they copy, after they have created
-// volumes/ID.held; what volumes/ID.fault holds is their error.
+// DIR contains volumes, snapshots and the socket csi.sock; REGISTRY is the folder in which the kubelet finds drivers.
+// While the file volumes/ID.hold exists, snapshots of the volume ID create volumes/ID.held and wait before the copy. If the
+// file volumes/ID.fault exists, they fail with its content.
 package main
 
 import (
@@ -75,7 +74,7 @@ func run(dir, registry string) error {
 	return <-failed
 }
 
-// registrar tells the kubelet about the driver.
+// registrar registers the driver with the kubelet.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	socket string
@@ -123,7 +122,7 @@ func (d *driver) ControllerGetCapabilities(context.Context,
 	return out, nil
 }
 
-// folder is where a volume or snapshot is. Names become IDs, so that the same request finds the same.
+// folder returns the folder of a volume or snapshot. Names become IDs, so that requests are idempotent.
 func (d *driver) folder(kind, id string) string { return filepath.Join(d.dir, kind, id) }
 
 func idOf(name string) string {
@@ -131,7 +130,7 @@ func idOf(name string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// checkID refuses what is not one of ours, such as a path.
+// checkID rejects invalid IDs, such as paths.
 func checkID(id string) error {
 	if _, err := hex.DecodeString(id); err != nil || id == "" {
 		return status.Errorf(codes.NotFound, "no such volume or snapshot: %q", id)
@@ -139,7 +138,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// make creates a folder with the content of another, at once or not at all.
+// make creates a copy of a folder atomically.
 func (d *driver) make(to, from string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
@@ -181,7 +180,7 @@ func (d *driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: size, ContentSource: r.GetVolumeContentSource()}}, nil
 }
 
-// The size of a volume is noted beside it.
+// The size of a volume is in a file next to it.
 func (d *driver) setSize(kind, id string, size int64) error {
 	return os.WriteFile(d.folder(kind, id)+".size", []byte(fmt.Sprint(size)), 0o644)
 }

@@ -1,6 +1,6 @@
-// Command kubernetes is a cluster in one file, for tests: etcd, the API server, the controllers,
-// the scheduler, the kubelet and the proxy of Services. The first argument chooses the part, all
-// others are its own. One program links once what six would link six times.
+// Command kubernetes contains all parts of a cluster for tests: etcd, the API server, the controllers, the scheduler, the
+// kubelet and the proxy of Services. The first argument selects the part, the others are passed to it. One program is
+// smaller and builds faster than six.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// parts are those that have a command of Kubernetes' kind.
+// parts are the parts with a Cobra command.
 var parts = map[string]func() *cobra.Command{
 	"apiserver":   apiserver.NewAPIServerCommand,
 	"controllers": controllers.NewControllerManagerCommand,

@@ -1,7 +1,7 @@
-// Package access is how to reach the API server of a cluster, and as whom: the service account of a Pod or a kubeconfig
-// file. It opens connections to the server and, through it, to ports of Pods.
+// Package access reads the address and credentials of an API server from the service account of a Pod or a
+// kubeconfig file. It connects to the server and, through it, to ports of Pods.
 //
-// It owns the credentials and refuses to send them anywhere else, or in the clear.
+// It owns the credentials and never sends them to another host or unencrypted.
 package access
 
 import (
@@ -23,23 +23,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Access is how to reach an API server, and as whom.
+// Access is the address of an API server, with credentials.
 type Access struct {
 	Server    string
-	Authority []byte // certificates in PEM; empty means those of the system
-	// ServerName is the name in the server's certificate, if it is not that of Server.
+	Authority []byte // certificates in PEM; default: those of the system
+	// ServerName is the name in the server's certificate if it differs from the host of Server.
 	ServerName string
 	Token      string
 	// TokenFile holds a token that is replaced from time to time.
 	TokenFile string
 	Cert, Key []byte // in PEM
-	Namespace string // that of the context or Pod
+	Namespace string // of the context or Pod
 }
 
-// serviceAccount is where a Pod finds its own access.
+// serviceAccount is the folder of a Pod with its credentials.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// InCluster returns the access of the Pod that we run in. Host and port are those of the variables
+// InCluster returns the access of the current Pod. Host and port are the values of the variables
 // KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 func InCluster(host, port string) (Access, error) { return inCluster(host, port, serviceAccount) }
 
@@ -50,7 +50,7 @@ func inCluster(host, port, dir string) (Access, error) {
 	a := Access{Server: "https://" + host + ":" + port, TokenFile: filepath.Join(dir, "token")}
 	var err error
 	if a.Authority, err = os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil {
-		return Access{}, fmt.Errorf("this Pod has no service account: %w; set automountServiceAccountToken, or a kubeconfig", err)
+		return Access{}, fmt.Errorf("this Pod has no service account: %w; set automountServiceAccountToken, or configure a kubeconfig", err)
 	}
 	ns, err := os.ReadFile(filepath.Join(dir, "namespace"))
 	if err != nil {
@@ -98,7 +98,7 @@ type kubeconfig struct {
 	} `yaml:"users"`
 }
 
-// ReadKubeconfig returns the access of a context of a kubeconfig file; empty is its current one.
+// ReadKubeconfig returns the access of a context of a kubeconfig file; empty is its current context.
 func ReadKubeconfig(path, context string) (Access, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (f *kubeconfig) readCluster(a *Access, name, dir string) (err error) {
 		}
 		switch {
 		case c.Cluster.Insecure:
-			return fmt.Errorf("cluster %q skips the verification of its certificate; set certificate-authority instead", name)
+			return fmt.Errorf("cluster %q disables certificate verification, which is not supported; set certificate-authority instead", name)
 		case c.Cluster.Proxy != "":
 			return fmt.Errorf("cluster %q has a proxy-url, which is not supported", name)
 		}
@@ -154,7 +154,7 @@ func (f *kubeconfig) readUser(a *Access, name, dir string) (err error) {
 			continue
 		}
 		if u.User.Exec != nil || u.User.Provider != nil || u.User.Username != "" {
-			return fmt.Errorf("user %q signs in with a program, a provider or a password, which is not supported; "+
+			return fmt.Errorf("user %q uses exec, an auth provider or a password, which is not supported; "+
 				"use the token of a service account (kubectl create token) or a client certificate", name)
 		}
 		a.Token = u.User.Token
@@ -188,11 +188,11 @@ func below(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// Conn is a way to an API server.
+// Conn is a client of an API server.
 type Conn struct {
 	Server  *url.URL
 	HTTP    *http.Client
-	upgrade *http.Client // for WebSockets, which need HTTP/1.1
+	upgrade *http.Client // for WebSockets, which require HTTP/1.1
 	token   func() (string, error)
 }
 
@@ -209,7 +209,7 @@ func (c *Conn) Authorize(h http.Header) error {
 	return nil
 }
 
-// Open returns the way there. It does not connect.
+// Open returns a client. It sends no request.
 func (a Access) Open() (*Conn, error) {
 	u, err := url.Parse(a.Server)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -217,7 +217,7 @@ func (a Access) Open() (*Conn, error) {
 	}
 	local := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 	if u.Scheme == "http" && (a.Token != "" || a.TokenFile != "") && !local {
-		return nil, fmt.Errorf("the API server %q would receive the token in the clear; use https", a.Server)
+		return nil, fmt.Errorf("the token would be sent to API server %q unencrypted; use https", a.Server)
 	}
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName}
 	if len(a.Authority) > 0 {
@@ -236,16 +236,17 @@ func (a Access) Open() (*Conn, error) {
 	tr := &http.Transport{
 		TLSClientConfig: settings, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32,
 		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
-		// A connection whose other end has vanished must not hold up a watch.
+		// Pings detect a dead connection, which would otherwise block a watch.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
-	// A redirect would carry the credentials elsewhere.
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	// A redirect would send the credentials to another host.
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	one := tr.Clone()
 	one.ForceAttemptHTTP2, one.HTTP2, one.TLSNextProto, one.DisableKeepAlives = false, nil,
 		map[string]func(string, *tls.Conn) http.RoundTripper{}, true
 	one.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	c := &Conn{Server: u, HTTP: &http.Client{Transport: tr, CheckRedirect: stay}, upgrade: &http.Client{Transport: one, CheckRedirect: stay}}
+	c := &Conn{Server: u, HTTP: &http.Client{Transport: tr, CheckRedirect: noRedirect},
+		upgrade: &http.Client{Transport: one, CheckRedirect: noRedirect}}
 	switch {
 	case a.TokenFile != "":
 		c.token = (&tokenFile{path: a.TokenFile}).read
@@ -255,8 +256,8 @@ func (a Access) Open() (*Conn, error) {
 	return c, nil
 }
 
-// tokenTime is how long a token is used before its file is read again.
-const tokenTime = time.Minute
+// tokenTTL is how long a token is used before its file is read again.
+const tokenTTL = time.Minute
 
 // tokenFile is a token that is replaced from time to time.
 type tokenFile struct {
@@ -277,6 +278,6 @@ func (t *tokenFile) read() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t.token, t.until = strings.TrimSpace(string(data)), time.Now().Add(tokenTime)
+	t.token, t.until = strings.TrimSpace(string(data)), time.Now().Add(tokenTTL)
 	return t.token, nil
 }

@@ -33,7 +33,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 	if a, err := parseKubeconfig([]byte(config("server: https://api", "tokenFile: token")), dir, ""); err != nil ||
 		a.TokenFile != filepath.Join(dir, "token") {
-		t.Errorf("got %+v, %v, want the file beside the kubeconfig", a, err)
+		t.Errorf("got %+v, %v, want the file in the folder of the kubeconfig", a, err)
 	}
 	for text, want := range map[string]string{
 		config("server: https://api, insecure-skip-tls-verify: true", "token: x"):  "certificate-authority",
@@ -60,7 +60,7 @@ func TestInCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := inCluster("10.0.0.1", "443", dir); err == nil || !strings.Contains(err.Error(), "service account") {
-		t.Errorf("got %v, want that there is no service account", err)
+		t.Errorf("got %v, want an error about the service account", err)
 	}
 	for name, text := range map[string]string{"token": "first\n", "ca.crt": "authority", "namespace": "boxes\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Port forwarding over WebSockets: each message begins with the number of its channel. The first
-// message of both channels names the port.
+// Port forwarding over WebSockets: each message starts with the number of its channel. The first message of each
+// channel contains the port.
 const (
 	forwardProtocol = "v4.channel.k8s.io"
 	dataChannel     = 0
@@ -23,7 +23,7 @@ const (
 // maxMessage bounds a message of the API server.
 const maxMessage = 1 << 20
 
-// Forward connects to a port of a Pod through the API server and the kubelet. The address is that of the Pod's
+// Forward connects to a port of a Pod through the API server and the kubelet. The address is the URL of the Pod's
 // subresource, with the port.
 func (c *Conn) Forward(ctx context.Context, address string) (net.Conn, error) {
 	header := http.Header{}
@@ -33,19 +33,19 @@ func (c *Conn) Forward(ctx context.Context, address string) (net.Conn, error) {
 	ws, resp, err := websocket.Dial(ctx, address,
 		&websocket.DialOptions{HTTPClient: c.upgrade, HTTPHeader: header, Subprotocols: []string{forwardProtocol}})
 	if resp != nil && resp.Body != nil {
-		defer resp.Body.Close() // of a refusal
+		defer resp.Body.Close() // of an error response
 	}
 	if err != nil {
-		return nil, fmt.Errorf("forward a port of a Pod (it needs get and create on pods/portforward): %w", err)
+		return nil, fmt.Errorf("forward a port of a Pod (requires get and create on pods/portforward): %w", err)
 	}
 	ws.SetReadLimit(maxMessage)
 	near, far := net.Pipe()
 	f := &forwarded{Conn: near}
 	life, end := context.WithCancel(context.Background())
-	go func() { // ends when either end does
+	go func() { // ends when either end is closed
 		defer ws.CloseNow()
 		defer end()
-		io.Copy(messages{life, ws}, far)
+		_, _ = io.Copy(messages{life, ws}, far) // the reader reports what failed
 	}()
 	go func() {
 		defer far.Close()
@@ -71,7 +71,7 @@ func (f *forwarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// messages sends what is written as messages.
+// messages is a writer that sends WebSocket messages.
 type messages struct {
 	ctx context.Context
 	ws  *websocket.Conn
@@ -84,9 +84,9 @@ func (m messages) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive writes what comes from the Pod, until either end closes.
+// receive writes the data from the Pod until either end is closed.
 func receive(ctx context.Context, ws *websocket.Conn, to io.Writer) error {
-	var named [2]bool
+	var opened [2]bool
 	for {
 		_, m, err := ws.Read(ctx)
 		if websocket.CloseStatus(err) == websocket.StatusNormalClosure || ctx.Err() != nil {
@@ -99,9 +99,9 @@ func receive(ctx context.Context, ws *websocket.Conn, to io.Writer) error {
 			return fmt.Errorf("%w: unexpected message", errForward)
 		}
 		channel, m := m[0], m[1:]
-		if !named[channel] {
-			if named[channel] = true; len(m) != 2 {
-				return fmt.Errorf("%w: unexpected beginning", errForward)
+		if !opened[channel] {
+			if opened[channel] = true; len(m) != 2 {
+				return fmt.Errorf("%w: unexpected first message", errForward)
 			}
 			continue
 		}

@@ -1,5 +1,5 @@
-// Package api speaks to the API server of a cluster: it creates, reads, changes, lists and watches objects, and tries again what may
-// succeed later. It knows nothing of what objects mean.
+// Package api is a client of a Kubernetes API server: it creates, reads, changes, lists and watches objects, and
+// retries requests that may succeed later. It is independent of the types of objects.
 package api
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 )
 
-// Client speaks to the API server. It knows nothing of sandboxes.
+// Client is a client for one namespace.
 type Client struct {
 	*access.Conn
 	Namespace string
@@ -38,11 +38,11 @@ func (c *Client) In(namespace string) *Client {
 	return &other
 }
 
-// CallTime bounds a call with its retries, which a busy API server answers late.
+// CallTime bounds a call with its retries.
 const CallTime = time.Minute
 
-// Steady is a context for calls that must not be cut short: the server could carry them out
-// after we have given up.
+// Steady returns a context for calls that must not be canceled: the server could still execute them after the
+// cancellation.
 func Steady(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CallTime)
 }
@@ -53,10 +53,10 @@ const (
 	MaxRetry = 2 * time.Second
 )
 
-// maxReply bounds a reply: a page of sandboxes with everything that a spec may hold.
-const maxReply = 64 << 20
+// maxResponse bounds a response: a page of sandboxes with the largest possible specs.
+const maxResponse = 64 << 20
 
-// Error is a refusal of the API server.
+// Error is an error response of the API server.
 type Error struct {
 	Code       int
 	Reason     string
@@ -66,21 +66,24 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Message == "" {
-		return fmt.Sprintf("the API server answers %d %s", e.Code, http.StatusText(e.Code))
+		return fmt.Sprintf("the API server returned %d %s", e.Code, http.StatusText(e.Code))
 	}
 	return e.Message
 }
 
-// HasCode reports whether the API server refused with a status.
+// HasCode reports whether err is an error response with a status.
 func HasCode(err error, code int) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == code
 }
 
-func IsMissing(err error) bool  { return HasCode(err, http.StatusNotFound) }
+// IsMissing reports whether an object does not exist.
+func IsMissing(err error) bool { return HasCode(err, http.StatusNotFound) }
+
+// IsConflict reports whether an object exists already, or has changed.
 func IsConflict(err error) bool { return HasCode(err, http.StatusConflict) }
 
-// Address is the URL of a kind, of an object, or of a subresource.
+// Address returns the URL of a kind, an object or a subresource.
 func (c *Client) Address(kind string, names []string, query url.Values) string {
 	at := strings.LastIndexByte(kind, '/')
 	u := c.Server.JoinPath(append([]string{kind[:at], "namespaces", c.Namespace, kind[at+1:]}, names...)...)
@@ -92,8 +95,8 @@ func (c *Client) Address(kind string, names []string, query url.Values) string {
 type Call struct {
 	Method string
 	URL    string
-	Accept string // of the reply; JSON if empty
-	Media  string // of the body
+	Accept string // media type of the response; default JSON
+	Media  string // media type of the body
 	Body   []byte
 }
 
@@ -124,7 +127,7 @@ func (c *Client) Send(ctx context.Context, q Call) (*http.Response, error) {
 	defer resp.Body.Close()
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var s status
-	json.Unmarshal(data, &s) // proxies answer with something else
+	_ = json.Unmarshal(data, &s) // responses of proxies have no status
 	e := &Error{Code: resp.StatusCode, Reason: s.Reason, Message: s.Message}
 	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 		e.retryAfter = time.Duration(n) * time.Second
@@ -136,13 +139,13 @@ func (c *Client) Send(ctx context.Context, q Call) (*http.Response, error) {
 func WorthRetrying(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
-		return true // the connection
+		return true // the connection failed
 	}
 	return e.Code == http.StatusTooManyRequests || e.Code >= 500 && e.Code != http.StatusNotImplemented
 }
 
-// Do sends a request until it is answered, and decodes the reply. Again says that it was sent more
-// than once: an earlier one may have been carried out although no answer came.
+// Do sends a request with retries, and decodes the response. Again reports that it was sent more than once: the
+// server may have executed an earlier attempt whose response was lost.
 func (c *Client) Do(ctx context.Context, q Call, out any) (again bool, err error) {
 	for pause := MinRetry; ; pause = min(2*pause, MaxRetry) {
 		var resp *http.Response
@@ -168,17 +171,17 @@ func (c *Client) Do(ctx context.Context, q Call, out any) (again bool, err error
 
 func decode(resp *http.Response, out any) error {
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil || out == nil {
 		return err
 	}
-	if len(data) > maxReply {
-		return &Error{Code: http.StatusRequestEntityTooLarge, Message: "the reply of the API server is too large"}
+	if len(data) > maxResponse {
+		return &Error{Code: http.StatusRequestEntityTooLarge, Message: "the response of the API server is too large"}
 	}
 	return json.Unmarshal(data, out)
 }
 
-// Types of bodies.
+// Media types.
 const (
 	JSON           = "application/json"
 	MergePatch     = "application/merge-patch+json"
@@ -191,8 +194,7 @@ func (c *Client) Get(ctx context.Context, kind, name string, out any) error {
 	return err
 }
 
-// Create creates an object. An object of that name with the same creation note is the one that an
-// earlier attempt has created.
+// Create creates an object. If an earlier attempt has created it already, which NoteCreated shows, it succeeds.
 func (c *Client) Create(ctx context.Context, kind string, in any, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -213,7 +215,7 @@ func (c *Client) Create(ctx context.Context, kind string, in any, out any) error
 	return c.Get(ctx, kind, wanted.Metadata.Name, out)
 }
 
-// Replace replaces an object, which names the version that it replaces.
+// Replace replaces an object. It fails with a conflict if the object has another version.
 func (c *Client) Replace(ctx context.Context, kind, name string, in any, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -233,8 +235,7 @@ func (c *Client) Patch(ctx context.Context, kind string, names []string, media s
 	return err
 }
 
-// Remove deletes an object that may be gone already. Grace is that of a Pod; a negative one
-// leaves it to the Pod.
+// Remove deletes an object, if it exists. Grace is the grace period of a Pod; if negative, the Pod's default applies.
 func (c *Client) Remove(ctx context.Context, kind, name string, grace time.Duration) error {
 	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 	if grace >= 0 {
@@ -251,12 +252,12 @@ func (c *Client) Remove(ctx context.Context, kind, name string, grace time.Durat
 	return err
 }
 
-// pageSize is how many objects one reply lists.
+// pageSize is the number of objects in a page of a list.
 const pageSize = "100"
 
-// ListAll lists the objects that a selector selects, and the version at which they were so.
+// ListAll lists the objects that match a selector, and the version of the list.
 func ListAll[T any](ctx context.Context, c *Client, kind, selector string) (all []T, version string, err error) {
-	next, begun := "", 0
+	next, restarts := "", 0
 	for {
 		var page List[T]
 		query := url.Values{"labelSelector": {selector}, "limit": {pageSize}}
@@ -264,9 +265,9 @@ func ListAll[T any](ctx context.Context, c *Client, kind, selector string) (all 
 			query.Set("continue", next)
 		}
 		_, err := c.Do(ctx, Call{Method: http.MethodGet, URL: c.Address(kind, nil, query)}, &page)
-		if HasCode(err, http.StatusGone) && begun < 3 { // it took too long; begin again
+		if HasCode(err, http.StatusGone) && restarts < 3 { // the list has expired
 			all, next = nil, ""
-			begun++
+			restarts++
 			continue
 		}
 		if err != nil {
@@ -279,14 +280,14 @@ func ListAll[T any](ctx context.Context, c *Client, kind, selector string) (all 
 	}
 }
 
-// ErrExpired says that the changes since a version are not known any more.
+// ErrExpired reports that the server no longer has the changes since a version.
 var ErrExpired = errors.New("the version is too old")
 
 // watchTime is how long the server keeps a watch open.
 const watchTime = 5 * time.Minute
 
-// Watch calls f with every change since a version, until the server ends the watch. It returns
-// the version up to which f knows everything.
+// Watch calls f with every change since a version, until the server ends the watch. It returns the version of the
+// last change.
 func (c *Client) Watch(ctx context.Context, kind, selector, version string,
 	f func(kind string, object json.RawMessage) error) (string, error) {
 	query := url.Values{"labelSelector": {selector}, "watch": {"true"}, "allowWatchBookmarks": {"true"},

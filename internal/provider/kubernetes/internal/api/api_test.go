@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 )
 
-// TestRedirect: an API server that redirects does not get the token sent elsewhere.
+// TestRedirect: the client does not follow redirects of the API server with its token.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

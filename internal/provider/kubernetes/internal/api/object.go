@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// NoteCreated is the annotation by which an object that an earlier attempt has created is known.
+// NoteCreated is the annotation that identifies an object created by an earlier attempt.
 const NoteCreated = "io.cove.created"
 
 // Meta is the metadata of an object.
@@ -22,7 +22,7 @@ type Meta struct {
 	OwnerReferences   []OwnerReference  `json:"ownerReferences,omitempty"`
 }
 
-// OwnerReference names the object with which another is removed.
+// OwnerReference makes the cluster remove an object together with its owner.
 type OwnerReference struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -30,14 +30,14 @@ type OwnerReference struct {
 	UID        string `json:"uid"`
 }
 
-// Object is what every object has.
+// Object is the common part of all objects.
 type Object struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
 	Metadata   Meta   `json:"metadata"`
 }
 
-// List is a list of any kind.
+// List is a page of a list.
 type List[T any] struct {
 	Metadata struct {
 		ResourceVersion string `json:"resourceVersion"`
@@ -51,7 +51,7 @@ type watchEvent struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// status is an error of the API.
+// status is the body of an error.
 type status struct {
 	Code    int    `json:"code"`
 	Reason  string `json:"reason"`
@@ -61,7 +61,7 @@ type status struct {
 // NewObject returns an object of a kind.
 func NewObject(version, kind string, m Meta) Object { return Object{version, kind, m} }
 
-// Quantity reads a number of bytes as the API writes it; 0 if it cannot be read.
+// Quantity parses a number of bytes in the format of the API; 0 if it is invalid.
 func Quantity(text string) int64 {
 	digits := strings.TrimRight(text, "EPTGMkKi")
 	n, err := strconv.ParseFloat(digits, 64)

@@ -1,7 +1,7 @@
-// Package archive keeps copies of disks as archives in an S3-compatible store, with a note for each snapshot.
+// Package archive stores copies of disks as archives in an S3-compatible store, with a note for each snapshot.
 //
-// It owns everything below its prefix, and removes what belongs to nobody there. It refuses a prefix that another hub has
-// taken. It does not look into archives.
+// It owns all objects below its prefix and removes those that belong to no snapshot. It fails if another hub owns the
+// prefix. It does not read the content of archives.
 package archive
 
 import (
@@ -23,41 +23,41 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// The keys of objects in the store. A snapshot is an archive, and a note that names it.
+// Keys of objects in the store. A snapshot is an archive and a note that names it.
 const (
-	keyHub      = "hub" // holds the pin of the hub whose objects these are
+	keyHub      = "hub" // contains the pin of the owning hub
 	keyArchives = "archives/"
 	keyNotes    = "snapshots/"
 )
 
-// Config says where snapshots are kept, and for whom.
+// Config configures a store.
 type Config struct {
 	Bucket bucket.Config
-	Hub    string // identifies the hub, also after a restart
+	Hub    string // stable ID of the hub
 	Log    *slog.Logger
 }
 
-// Store keeps snapshots.
+// Store stores archives.
 type Store struct {
 	*catalog.Catalog
 	*keeper
-	turns *turns
+	limiter *limiter
 }
 
-// Bounds of a copy.
+// Limits of copies.
 const (
-	loadAtOnce = 16
-	CopyTime   = time.Hour
+	concurrentReads = 16        // of notes
+	CopyTime        = time.Hour // timeout of a copy
 )
 
-// New returns a store. It does not connect.
+// New returns a store. It sends no request.
 func New(cfg Config) (*Store, error) {
 	b, err := bucket.New(cfg.Bucket)
 	if err != nil {
 		return nil, err
 	}
 	k := &keeper{cfg: cfg, bucket: b}
-	return &Store{Catalog: catalog.New(k, cfg.Log), keeper: k, turns: newTurns()}, nil
+	return &Store{Catalog: catalog.New(k, cfg.Log), keeper: k, limiter: newLimiter()}, nil
 }
 
 // Close ends idle connections.
@@ -65,7 +65,7 @@ func (s *Store) Close() { s.bucket.Close() }
 
 func (s *Store) String() string { return s.bucket.String() }
 
-// fromStore explains an error of the store.
+// fromStore adds the error code for callers to an error of the store.
 func fromStore(ctx context.Context, err error) error {
 	var e *bucket.Error
 	switch {
@@ -78,13 +78,13 @@ func fromStore(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
 }
 
-// keeper keeps archives and notes in the bucket.
+// keeper stores archives and notes in the bucket.
 type keeper struct {
 	cfg    Config
 	bucket *bucket.Bucket
 }
 
-// Load implements catalog.Keeper. It also removes parts of uploads that were cut short.
+// Load implements catalog.Keeper. It also removes parts of interrupted uploads.
 func (k *keeper) Load(ctx context.Context) (notes []catalog.Entry, copies []string, err error) {
 	if notes, copies, err = k.load(ctx); err != nil {
 		err = fromStore(ctx, err)
@@ -104,7 +104,7 @@ func (k *keeper) load(ctx context.Context) (all []catalog.Entry, archives []stri
 		return nil, nil, err
 	}
 	var work sync.WaitGroup
-	slots, errs := make(chan struct{}, loadAtOnce), make([]error, len(notes))
+	slots, errs := make(chan struct{}, concurrentReads), make([]error, len(notes))
 	all = make([]catalog.Entry, len(notes))
 	for i, key := range notes {
 		slots <- struct{}{}
@@ -120,7 +120,7 @@ func (k *keeper) load(ctx context.Context) (all []catalog.Entry, archives []stri
 	return all, archives, k.bucket.Sweep(ctx)
 }
 
-// readNote reads a note. One that is not ours is as if it were none.
+// readNote reads a note. It returns an empty entry for an invalid note.
 func (k *keeper) readNote(ctx context.Context, key string) (e catalog.Entry, err error) {
 	data, err := k.bucket.Get(ctx, key)
 	if err != nil {
@@ -128,13 +128,13 @@ func (k *keeper) readNote(ctx context.Context, key string) (e catalog.Entry, err
 	}
 	if err := json.Unmarshal(data, &e); err != nil || key != noteKey(e.Snapshot.Owner, e.Snapshot.Name) ||
 		!strings.HasPrefix(e.Source.Archive, keyArchives+folderOf(e.Snapshot.Owner)) {
-		k.cfg.Log.Error("cannot read the note of a snapshot; leaving it alone", "key", key, "error", err)
+		k.cfg.Log.Error("cannot read the note of a snapshot; ignoring it", "key", key, "error", err)
 		return catalog.Entry{}, nil
 	}
 	return e, nil
 }
 
-// takePrefix makes sure that what is below the prefix is ours to sweep.
+// takePrefix makes sure that this hub owns the prefix, whose unused objects it will remove.
 func (k *keeper) takePrefix(ctx context.Context) error {
 	owner, err := k.bucket.Get(ctx, keyHub)
 	switch {
@@ -144,13 +144,13 @@ func (k *keeper) takePrefix(ctx context.Context) error {
 		return err
 	case string(owner) != k.cfg.Hub:
 		return fmt.Errorf("the prefix %q of the snapshot store is in use by another hub; set "+
-			"kubernetes_snapshot_prefix to another, or delete the object %q to take over what is there",
+			"kubernetes_snapshot_prefix to another prefix, or delete the object %q to take over this one",
 			k.cfg.Bucket.Prefix, k.cfg.Bucket.Prefix+keyHub)
 	}
 	return nil
 }
 
-// folderOf tells the owners apart, who can have any name.
+// folderOf returns the folder of an owner. It is a hash, because the name of an owner may contain any character.
 func folderOf(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:8]) + "/"
@@ -186,11 +186,11 @@ func (k *keeper) RemoveCopy(ctx context.Context, key string) error {
 	return nil
 }
 
-// Upload writes what save writes into a new archive, at most limit bytes of it, and pins it. An error of save is returned as it is;
-// nothing of the archive is left then.
+// Upload stores what save writes as a new archive of at most limit bytes, and pins it. It returns errors of save
+// unchanged. After an error, the archive does not exist.
 func (s *Store) Upload(ctx context.Context, owner string, limit int64,
 	save func(context.Context, io.Writer) error) (key string, size int64, err error) {
-	done, err := s.turns.take(ctx, owner)
+	done, err := s.limiter.acquire(ctx, owner)
 	if err != nil {
 		return "", 0, err
 	}
@@ -199,19 +199,19 @@ func (s *Store) Upload(ctx context.Context, owner string, limit int64,
 		sandbox.ErrExhausted, CopyTime))
 	defer cancel()
 	key = keyArchives + folderOf(owner) + sandbox.NewID() + ".tar.gz"
-	s.Pin(key) // before it exists: who loads must not remove it
+	s.Pin(key) // before it exists, so that a concurrent load does not remove it
 	r, w := io.Pipe()
 	var work sync.WaitGroup
-	work.Go(func() { w.CloseWithError(save(ctx, &limited{w, limit})) })
-	size, err = s.bucket.Upload(ctx, key, &marked{r: r})
+	work.Go(func() { w.CloseWithError(save(ctx, &limitedWriter{w, limit})) })
+	size, err = s.bucket.Upload(ctx, key, &sourceReader{r: r})
 	r.CloseWithError(errStopped)
 	work.Wait()
 	if err == nil {
 		return key, size, nil
 	}
-	var inside *saveError
-	if errors.As(err, &inside) {
-		err = inside.error
+	var source *saveError
+	if errors.As(err, &source) {
+		err = source.error
 	} else {
 		err = fromStore(ctx, err)
 	}
@@ -219,7 +219,7 @@ func (s *Store) Upload(ctx context.Context, owner string, limit int64,
 	return "", 0, err
 }
 
-// Open reads an archive. Errors of the store are ErrUnavailable.
+// Open opens an archive. Errors of the store are ErrUnavailable.
 func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	r, err := s.bucket.Open(ctx, key)
 	if err != nil {
@@ -243,12 +243,12 @@ func (d *download) Read(b []byte) (int, error) {
 
 var errStopped = errors.New("the snapshot store has stopped reading")
 
-// marked tells the errors of who is read from those of the store.
-type marked struct{ r io.Reader }
+// sourceReader separates source errors from store errors.
+type sourceReader struct{ r io.Reader }
 
 type saveError struct{ error }
 
-func (m *marked) Read(b []byte) (int, error) {
+func (m *sourceReader) Read(b []byte) (int, error) {
 	n, err := m.r.Read(b)
 	if err != nil && err != io.EOF {
 		err = &saveError{err}
@@ -256,15 +256,15 @@ func (m *marked) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// limited refuses more than a disk can hold.
-type limited struct {
+// limitedWriter fails if more is written than a disk can contain.
+type limitedWriter struct {
 	w    io.Writer
 	left int64
 }
 
-func (l *limited) Write(b []byte) (int, error) {
+func (l *limitedWriter) Write(b []byte) (int, error) {
 	if l.left -= int64(len(b)); l.left < 0 {
-		return 0, fmt.Errorf("%w: the copy is larger than the disk of the sandbox may be", sandbox.ErrExhausted)
+		return 0, fmt.Errorf("%w: the copy exceeds the disk limit of the sandbox", sandbox.ErrExhausted)
 	}
 	return l.w.Write(b)
 }

@@ -56,8 +56,7 @@ func (s *Store) put(t *testing.T, owner, name, text string) catalog.Entry {
 	return e
 }
 
-// TestLoad: the next hub finds what is whole, and removes what belongs to nobody. What others have put there is believed only as far as it
-// can be true.
+// TestLoad: the next hub loads complete snapshots and removes other archives. It ignores invalid notes.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	cfg := startStore(t)
@@ -68,7 +67,7 @@ func TestLoad(t *testing.T) {
 	good, used := first.put(t, "ann", "good", "text"), first.put(t, "ann", "used", "more")
 	raw := first.bucket
 	for key, data := range map[string]string{
-		"archives/x/orphan.tar.gz":         "nobody's",
+		"archives/x/orphan.tar.gz":         "unused",
 		noteKey("bob", "stolen"):           `{"snapshot":{"name":"good","owner":"ann"},"source":{"archive":"` + good.Source.Archive + `"}}`,
 		noteKey("bob", "borrowed"):         `{"snapshot":{"name":"borrowed","owner":"bob"},"source":{"archive":"` + good.Source.Archive + `"}}`,
 		noteKey("bob", "lost"):             `{"snapshot":{"name":"lost","owner":"bob"},"source":{"archive":"archives/none"}}`,
@@ -84,15 +83,15 @@ func TestLoad(t *testing.T) {
 	list, err := next.List(t.Context(), "")
 	if err != nil || len(list) != 2 || list[0].Name != "good" || list[0].Size != 4 ||
 		!list[0].Created.Equal(good.Snapshot.Created) || list[1].Name != "used" {
-		t.Errorf("got %+v, %v, want what was there", list, err)
+		t.Errorf("got %+v, %v, want the previous snapshots", list, err)
 	}
 	if list, err := next.List(t.Context(), "bob"); err != nil || len(list) != 0 {
-		t.Errorf("got %+v, %v, want nothing of bob's", list, err)
+		t.Errorf("got %+v, %v, want none of bob", list, err)
 	}
 	if keys, err := raw.List(t.Context(), keyArchives); err != nil || len(keys) != 2 {
-		t.Errorf("got %q, %v, want that the orphan is gone", keys, err)
+		t.Errorf("got %q, %v, want no orphan", keys, err)
 	}
-	// What is in use stays until it is not.
+	// A pinned archive is kept until Release.
 	if err := next.Delete(t.Context(), "ann", "used"); err != nil {
 		t.Fatal(err)
 	}
@@ -105,19 +104,19 @@ func TestLoad(t *testing.T) {
 	}
 	next.Release(t.Context(), used.Source.Archive)
 	if keys, err := raw.List(t.Context(), keyArchives); err != nil || !slices.Equal(keys, []string{good.Source.Archive}) {
-		t.Errorf("got %q, %v, want the good one alone", keys, err)
+		t.Errorf("got %q, %v, want only the good one", keys, err)
 	}
 	if _, err := next.Find(t.Context(), "ann", "used"); !errors.Is(err, sandbox.ErrNoSnapshot) {
-		t.Errorf("got %v, want that it is gone", err)
+		t.Errorf("got %v, want ErrNoSnapshot", err)
 	}
 	foreign := newStore(t, cfg)
 	foreign.cfg.Hub = "two"
 	if err := foreign.Ready(t.Context()); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "another hub") {
-		t.Errorf("got %v, want that the prefix is another's", err)
+		t.Errorf("got %v, want an error about the other hub", err)
 	}
 }
 
-// TestUploads: an owner whose copies take for ever does not keep others from theirs, and a name is taken once.
+// TestUploads: slow uploads of one owner do not block other owners, and a name can be reserved once.
 func TestUploads(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, startStore(t))
@@ -133,13 +132,13 @@ func TestUploads(t *testing.T) {
 			ended <- err
 		}()
 	}
-	for range maxOwnUploads {
+	for range maxOwnerUploads {
 		<-begun
 	}
 	s.put(t, "quick", "name", "text")
 	select {
 	case <-begun:
-		t.Error("an owner has more turns than it may")
+		t.Error("an owner exceeds its limit of uploads")
 	default:
 	}
 	cancel()
@@ -147,19 +146,19 @@ func TestUploads(t *testing.T) {
 		select {
 		case err := <-ended:
 			if n++; !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v, want that it was canceled", err)
+				t.Errorf("got %v, want context.Canceled", err)
 			}
 		case <-begun: // at the last moment
 		}
 	}
-	if len(s.turns.owners) != 0 || len(s.turns.all) != 0 {
-		t.Errorf("got %d owners and %d turns, want none", len(s.turns.owners), len(s.turns.all))
+	if len(s.limiter.owners) != 0 || len(s.limiter.all) != 0 {
+		t.Errorf("got %d owners and %d slots, want none", len(s.limiter.owners), len(s.limiter.all))
 	}
 	if _, _, err := s.Upload(t.Context(), "ann", 10, func(_ context.Context, w io.Writer) error {
 		_, err := w.Write(bytes.Repeat([]byte("x"), 11))
 		return err
 	}); !errors.Is(err, sandbox.ErrExhausted) {
-		t.Errorf("got %v, want that it is too large", err)
+		t.Errorf("got %v, want one about its size", err)
 	}
 	done, err := s.Reserve("ann", "name")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package bucket keeps objects in one bucket of an S3-compatible store, below one prefix.
+// Package bucket reads and writes objects in one bucket of an S3-compatible store, below one prefix.
 //
-// It owns the credentials, which are in no error, log or request to anybody but the store. It
-// refuses redirects, and answers that are larger than they can be. It speaks the part of the protocol
-// that every store has: put, get, list, delete and uploads in parts, signed with version 4, with the bucket in the path.
+// It owns the credentials: they are never in errors or logs, and are sent only to the store. It rejects redirects and
+// oversized responses. It uses operations that every store supports: put, get, list, delete and multipart uploads, with
+// signature version 4 and the bucket in the path.
 package bucket
 
 import (
@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// Config says where a bucket is and who we are there.
+// Config is the address of a bucket, with credentials.
 type Config struct {
 	Endpoint  string // URL of the store
 	Bucket    string
@@ -42,36 +42,36 @@ func (c Config) String() string {
 // GoString hides the credentials from %#v.
 func (c Config) GoString() string { return c.String() }
 
-// Bucket is a bucket.
+// Bucket is a client of a bucket.
 type Bucket struct {
 	cfg  Config
 	base *url.URL
 	http *http.Client
 }
 
-// Limits of the store's answers, and of our patience.
+// Limits of requests.
 const (
-	maxReply = 8 << 20
-	callTime = time.Minute
-	attempts = 3
+	maxResponse = 8 << 20
+	callTimeout = time.Minute
+	attempts    = 3
 )
 
-// New returns a bucket. It does not connect.
+// New returns a client. It sends no request.
 func New(cfg Config) (*Bucket, error) {
 	cfg.Region = cmp.Or(cfg.Region, "us-east-1")
 	base, err := url.Parse(cfg.Endpoint)
 	switch {
 	case err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.User != nil:
-		return nil, errors.New("snapshot store: use an endpoint such as https://s3.example.com")
+		return nil, errors.New("snapshot store: invalid endpoint; use a URL such as https://s3.example.com")
 	case cfg.Bucket == "" || strings.ContainsAny(cfg.Bucket, "/?#"):
 		return nil, fmt.Errorf("snapshot store: invalid bucket %q", cfg.Bucket)
 	case cfg.AccessKey == "" || cfg.SecretKey == "":
 		return nil, errors.New("snapshot store: an access key and a secret key are required")
 	}
 	base.Path = strings.TrimRight(base.Path, "/") + "/" + cfg.Bucket
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: callTime,
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: callTimeout,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, DisableCompression: true}
-	// A redirect would take a signed request elsewhere.
+	// A redirect would send a signed request to another host.
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &Bucket{cfg: cfg, base: base, http: client}, nil
 }
@@ -81,7 +81,7 @@ func (b *Bucket) Close() { b.http.CloseIdleConnections() }
 
 func (b *Bucket) String() string { return b.cfg.String() }
 
-// Error is an answer of the store.
+// Error is an error response of the store.
 type Error struct {
 	Status  int
 	Code    string // such as AccessDenied
@@ -89,16 +89,17 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("the snapshot store answers %d %s", e.Status, cmp.Or(e.Code, http.StatusText(e.Status)))
+	return fmt.Sprintf("the snapshot store returned %d %s", e.Status, cmp.Or(e.Code, http.StatusText(e.Status)))
 }
 
-// IsMissing reports whether an object, or upload, does not exist. Stores also say that of buckets and users.
+// IsMissing reports whether an object or upload does not exist. It is false for buckets and users, for which stores
+// also return 404.
 func IsMissing(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status == http.StatusNotFound && (e.Code == "NoSuchKey" || e.Code == "NoSuchUpload")
 }
 
-// request is one call. Its body can be sent again.
+// request is one call. It can be sent repeatedly.
 type request struct {
 	method string
 	key    string // empty: the bucket itself
@@ -106,8 +107,8 @@ type request struct {
 	body   []byte
 }
 
-// send sends a request and returns its answer, if that is a success. It is tried again after failures of the network
-// and of the store, which all requests can stand: none depends on how often it was sent.
+// send sends a request and returns a successful response. All requests are idempotent, so it retries after errors
+// of the network and the store.
 func (b *Bucket) send(ctx context.Context, r request) (resp *http.Response, err error) {
 	for try := range attempts {
 		if try > 0 {
@@ -145,7 +146,7 @@ func (b *Bucket) try(ctx context.Context, r request) (*http.Response, error) {
 	resp, err := b.http.Do(req)
 	if err != nil {
 		var failed *url.Error
-		if errors.As(err, &failed) { // whose text has the whole address
+		if errors.As(err, &failed) { // its text contains the address
 			err = failed.Err
 		}
 		return nil, fmt.Errorf("the snapshot store does not answer: %w", err)
@@ -163,7 +164,7 @@ func (b *Bucket) try(ctx context.Context, r request) (*http.Response, error) {
 	return nil, e
 }
 
-// escape percent-encodes as signatures want it.
+// escape percent-encodes a string as signatures require.
 func escape(s string, path bool) string {
 	var out strings.Builder
 	for _, c := range []byte(s) {
@@ -207,21 +208,21 @@ func (b *Bucket) sign(req *http.Request, body []byte, now time.Time) {
 		signed+", Signature="+hex.EncodeToString(key))
 }
 
-// call sends a request whose answer is short.
+// call sends a request with a short response.
 func (b *Bucket) call(ctx context.Context, r request, out any) (http.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, attempts*callTime)
+	ctx, cancel := context.WithTimeout(ctx, attempts*callTimeout)
 	defer cancel()
 	resp, err := b.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err == nil && out != nil {
 		err = xml.Unmarshal(data, out)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of the snapshot store: %w", err)
+		return nil, fmt.Errorf("read the response of the snapshot store: %w", err)
 	}
 	return resp.Header, nil
 }
@@ -232,7 +233,7 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	return err
 }
 
-// Open reads an object.
+// Open opens an object.
 func (b *Bucket) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	resp, err := b.send(ctx, request{method: http.MethodGet, key: key})
 	if err != nil {
@@ -248,7 +249,7 @@ func (b *Bucket) Get(ctx context.Context, key string) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	return io.ReadAll(io.LimitReader(r, maxReply))
+	return io.ReadAll(io.LimitReader(r, maxResponse))
 }
 
 // Delete removes an object, if it exists.
@@ -260,7 +261,7 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// List returns the keys that begin with start, in order.
+// List returns the keys that begin with start, sorted.
 func (b *Bucket) List(ctx context.Context, start string) (keys []string, err error) {
 	query := url.Values{"list-type": {"2"}, "prefix": {b.cfg.Prefix + start}}
 	for {

@@ -53,7 +53,7 @@ func (f *failing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// files lists the objects of a store, and what is left of uploads.
+// files lists the objects of a store, and leftovers of uploads.
 func files(t *testing.T, s *cluster.Store) (all []string) {
 	t.Helper()
 	err := filepath.Walk(s.Dir, func(p string, info os.FileInfo, err error) error {
@@ -69,7 +69,7 @@ func files(t *testing.T, s *cluster.Store) (all []string) {
 	return all
 }
 
-// TestBucket: a real store does what we ask for.
+// TestBucket runs all operations with a real store.
 func TestBucket(t *testing.T) {
 	t.Parallel()
 	s := cluster.StartStore(t, "../../../../../.tools")
@@ -102,9 +102,9 @@ func TestBucket(t *testing.T) {
 		}
 	}
 	if _, err := b.Get(ctx, "k/small"); !bucket.IsMissing(err) {
-		t.Errorf("got %v, want that it is missing", err)
+		t.Errorf("got %v, want a missing object", err)
 	}
-	// More than a page.
+	// More than one page.
 	for i := range 1005 {
 		if err := b.Put(ctx, fmt.Sprintf("many/%04d", i), nil); err != nil {
 			t.Fatal(err)
@@ -118,8 +118,8 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestCutUploads: whatever an upload is cut by, nothing is left, or what is left is swept.
-func TestCutUploads(t *testing.T) {
+// TestInterruptedUploads: an interrupted upload leaves nothing behind, or Sweep removes its parts.
+func TestInterruptedUploads(t *testing.T) {
 	t.Parallel()
 	s := cluster.StartStore(t, "../../../../../.tools")
 	b := open(t, s, nil)
@@ -138,7 +138,7 @@ func TestCutUploads(t *testing.T) {
 	if left := files(t, s); len(left) != 0 {
 		t.Errorf("got %q, want nothing left", left)
 	}
-	// A hub that is killed leaves its parts.
+	// A killed hub leaves parts behind.
 	var fail atomic.Bool
 	proxy := front(t, s, func(r *http.Request) int {
 		if fail.Load() && (r.URL.Query().Has("partNumber") && r.URL.Query().Get("partNumber") != "1" || r.Method == http.MethodDelete) {
@@ -149,13 +149,13 @@ func TestCutUploads(t *testing.T) {
 	fail.Store(true)
 	via := open(t, s, func(c *bucket.Config) { c.Endpoint = proxy })
 	if _, err := via.Upload(t.Context(), "cut", bytes.NewReader(make([]byte, 20<<20))); err == nil {
-		t.Error("got no error of a store that refuses")
+		t.Error("got no error, want the error of the store")
 	}
 	if left := files(t, s); len(left) == 0 {
-		t.Error("nothing is left: there is nothing to sweep")
+		t.Error("no parts are left, so the test has no effect")
 	}
 	if err := open(t, s, func(c *bucket.Config) { c.Prefix = "some/other/" }).Sweep(t.Context()); err != nil || len(files(t, s)) == 0 {
-		t.Errorf("got %v, %q, want that the uploads of others stay", err, files(t, s))
+		t.Errorf("got %v, %q, want unchanged uploads of others", err, files(t, s))
 	}
 	if err := b.Sweep(t.Context()); err != nil {
 		t.Error(err)
@@ -179,7 +179,7 @@ func (c *calling) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// front is a store that fails as told.
+// front is a store with configurable errors.
 func front(t *testing.T, s *cluster.Store, fault func(*http.Request) int) string {
 	t.Helper()
 	server := httptest.NewServer(s.Proxy(fault))
@@ -187,8 +187,8 @@ func front(t *testing.T, s *cluster.Store, fault func(*http.Request) int) string
 	return server.URL
 }
 
-// TestRefusals: errors say what the store says, and never a secret.
-func TestRefusals(t *testing.T) {
+// TestErrors: errors contain the error of the store, and never a secret.
+func TestErrors(t *testing.T) {
 	t.Parallel()
 	s := cluster.StartStore(t, "../../../../../.tools")
 	for want, change := range map[string]func(*bucket.Config){
@@ -210,7 +210,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: got %v, want that it is not known whether the object exists", want, err)
 		}
 	}
-	// A store that fails for a moment.
+	// A store with a temporary error.
 	var calls atomic.Int64
 	b := open(t, s, func(c *bucket.Config) {
 		c.Endpoint = front(t, s, func(*http.Request) int {
@@ -221,7 +221,7 @@ func TestRefusals(t *testing.T) {
 		})
 	})
 	if err := b.Put(t.Context(), "x", []byte("y")); err != nil {
-		t.Errorf("got %v, want that it is tried again", err)
+		t.Errorf("got %v, want a successful retry", err)
 	}
 	for _, cfg := range []bucket.Config{{}, {Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"},
 		{Endpoint: "https://x", AccessKey: "a", SecretKey: "s"}, {Endpoint: "https://x", Bucket: "b"},

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Sizes of parts. A store takes 10,000 of them, each of which is in memory while it is sent: the first ones are
-// small, since most uploads are, and all together hold 300 GB.
+// Sizes of parts. A part is in memory while it is sent. The first parts are small, because most uploads are. A store
+// accepts 10,000 parts, 300 GB in total.
 const (
 	smallPart  = 8 << 20
 	largePart  = 32 << 20
@@ -27,36 +27,36 @@ type part struct {
 	Tag    string `xml:"ETag"`
 }
 
-// Upload writes an object from a reader and returns its size. The object exists only if it is complete: after any
-// error nothing of it is left, unless the store does not let us remove it, for which there is Sweep.
+// Upload writes an object from a reader and returns its size. After an error the object does not exist, and its
+// parts are removed. If that fails too, Sweep removes them.
 func (b *Bucket) Upload(ctx context.Context, key string, from io.Reader) (int64, error) {
 	buf := make([]byte, smallPart)
 	n, err := fill(buf, from)
 	switch {
 	case err != nil:
 		return 0, err
-	case n < len(buf): // all of it
+	case n < len(buf): // the whole object
 		return int64(n), b.Put(ctx, key, buf[:n])
 	}
-	var begun struct {
+	var created struct {
 		ID string `xml:"UploadId"`
 	}
-	if _, err := b.call(ctx, request{method: http.MethodPost, key: key, query: url.Values{"uploads": {""}}}, &begun); err != nil {
+	if _, err := b.call(ctx, request{method: http.MethodPost, key: key, query: url.Values{"uploads": {""}}}, &created); err != nil {
 		return 0, err
 	}
-	u := &upload{bucket: b, key: key, id: begun.ID}
+	u := &upload{bucket: b, key: key, id: created.ID}
 	if err = u.send(ctx, buf, from); err == nil {
 		err = u.complete(ctx)
 	}
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		return 0, errors.Join(err, b.abort(clean, key, u.id))
 	}
 	return u.size, nil
 }
 
-// fill reads until the buffer is full or the reader is at its end, which io.ErrUnexpectedEOF of the reader is not.
+// fill reads until the buffer is full or the reader returns io.EOF. It passes on io.ErrUnexpectedEOF as an error.
 func fill(buf []byte, from io.Reader) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var more int
@@ -83,7 +83,7 @@ func (u *upload) send(ctx context.Context, buf []byte, from io.Reader) error {
 	for {
 		number := len(u.parts) + 1
 		if number > 10000 {
-			return errors.New("more than the snapshot store can hold in one object")
+			return errors.New("the upload exceeds the maximum size of an object in the snapshot store")
 		}
 		header, err := u.bucket.call(ctx, request{method: http.MethodPut, key: u.key, body: buf,
 			query: url.Values{"partNumber": {strconv.Itoa(number)}, "uploadId": {u.id}}}, nil)
@@ -119,7 +119,7 @@ func (u *upload) complete(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case done.XMLName.Local == "Error": // with a status of success, which was sent before it was known
+	case done.XMLName.Local == "Error": // the store sends the status 200 before it knows the result
 		return &Error{Status: http.StatusInternalServerError, Code: done.Code}
 	}
 	return nil
@@ -133,7 +133,7 @@ func (b *Bucket) abort(ctx context.Context, key, id string) error {
 	return err
 }
 
-// Sweep removes the parts of uploads that were cut short. None may be under way.
+// Sweep removes the parts of interrupted uploads. No upload may be in progress.
 func (b *Bucket) Sweep(ctx context.Context) error {
 	var all struct {
 		Upload []struct {
@@ -167,7 +167,7 @@ func (b *Bucket) Examine(ctx context.Context) error {
 	}
 	got, err := b.Get(ctx, key)
 	if err == nil && !bytes.Equal(got, []byte(key)) {
-		err = errors.New("it returns something else")
+		err = errors.New("the store returned another content")
 	}
 	if err != nil {
 		err = fmt.Errorf("read: %w", err)

@@ -1,8 +1,8 @@
-// Package catalog knows the snapshots of a hub: which there are, whose they are, and which copies of disks are in use. The copies, and the
-// notes that make them snapshots, are kept by someone else.
+// Package catalog lists the snapshots of a hub with their owners, and tracks which copies of disks are in use. A
+// Keeper stores the copies and notes.
 //
-// A snapshot is a copy and a note, written last: a copy without a note belongs to nobody and is removed. It refuses a second
-// snapshot of the same name and owner.
+// A snapshot is a copy and a note, which is written last: a copy without a note is removed. The name of a
+// snapshot is unique for its owner.
 package catalog
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Source is what the disk of a sandbox starts from: an archive or a volume.
+// Source is the initial content of a disk: an archive or a volume.
 type Source struct {
 	Archive string `json:"archive,omitempty"` // its key
 	Volume  string `json:"volume,omitempty"`  // the VolumeSnapshot, as namespace/name
-	Size    int64  `json:"size,omitempty"`    // the least that a volume made of it can have
+	Size    int64  `json:"size,omitempty"`    // the minimum size of a volume created from it
 	From    string `json:"from,omitempty"`    // the snapshot
-	Named   string `json:"named,omitempty"`   // the image, as the spec named it
+	Named   string `json:"named,omitempty"`   // the image of the spec
 	Base    string `json:"base"`              // the image
-	Pin     string `json:"pin,omitempty"`     // the image, by its content
+	Pin     string `json:"pin,omitempty"`     // the image with its digest
 }
 
 // Key names the copy.
@@ -37,7 +37,7 @@ type Entry struct {
 	Source   Source           `json:"source"`
 }
 
-// Keeper keeps copies and notes. Its errors can be shown to callers.
+// Keeper stores copies and notes. Its errors can be shown to callers.
 type Keeper interface {
 	// Load returns all notes, and the keys of all copies.
 	Load(ctx context.Context) (notes []Entry, copies []string, err error)
@@ -48,29 +48,29 @@ type Keeper interface {
 
 type snapshotID struct{ owner, name string }
 
-// Catalog is the table of snapshots. Nobody else changes what the keeper has, so it is read once.
+// Catalog is the list of snapshots. It reads the keeper once, because no other process changes what it stores.
 type Catalog struct {
 	keeper  Keeper
 	log     *slog.Logger
-	loading chan struct{} // is full while someone loads
+	loading chan struct{} // a lock, held while loading
 
 	mu     sync.Mutex
 	loaded bool
 	all    map[snapshotID]Entry
-	taken  map[snapshotID]bool // names of snapshots that are being taken
+	taken  map[snapshotID]bool // names of snapshots in progress
 	pins   map[string]int      // copies that are in use
 }
 
-// cleanTime bounds calls that must not be cut short.
-const cleanTime = time.Minute
+// cleanupTimeout bounds calls that must not be interrupted.
+const cleanupTimeout = time.Minute
 
-// New returns a catalog. It reads nothing before it is needed.
+// New returns a catalog. It loads the snapshots on first use.
 func New(k Keeper, log *slog.Logger) *Catalog {
 	return &Catalog{keeper: k, log: log, loading: make(chan struct{}, 1), all: map[snapshotID]Entry{},
 		taken: map[snapshotID]bool{}, pins: map[string]int{}}
 }
 
-// Ready reads what there is, unless that was done, and removes what was cut short.
+// Ready loads the snapshots on the first call, and removes copies that were interrupted.
 func (c *Catalog) Ready(ctx context.Context) error {
 	select {
 	case c.loading <- struct{}{}:
@@ -94,8 +94,8 @@ func (c *Catalog) Ready(ctx context.Context) error {
 	return nil
 }
 
-// fill takes over the snapshots whose copies exist, and returns the copies that belong to nobody.
-func (c *Catalog) fill(notes []Entry, copies []string) (nobodys []string) {
+// fill adds the snapshots whose copies exist, and returns unused copies.
+func (c *Catalog) fill(notes []Entry, copies []string) (unused []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	exists, used := map[string]bool{}, map[string]bool{}
@@ -110,7 +110,7 @@ func (c *Catalog) fill(notes []Entry, copies []string) (nobodys []string) {
 	return slices.DeleteFunc(slices.Clone(copies), func(key string) bool { return used[key] || c.pins[key] > 0 })
 }
 
-// unpin returns whether nobody uses the copy any more, and no snapshot is kept in it.
+// unpin reports whether the copy is unused and belongs to no snapshot.
 func (c *Catalog) unpin(key string) (free bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,26 +126,26 @@ func (c *Catalog) unpin(key string) (free bool) {
 	return true
 }
 
-// Pin notes that a copy is in use, until Release.
+// Pin marks a copy as used, until Release.
 func (c *Catalog) Pin(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pins[key]++
 }
 
-// Release ends the use of a copy, and removes it if it is not needed.
+// Release ends the use of a copy, and removes the copy if it is unused.
 func (c *Catalog) Release(ctx context.Context, key string) {
 	if !c.unpin(key) {
 		return
 	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := c.keeper.RemoveCopy(clean, key); err != nil {
-		c.log.Warn("cannot remove the copy of a disk; the next start of the hub does", "key", key, "error", err)
+		c.log.Warn("cannot remove the copy of a disk; the next start of the hub retries", "key", key, "error", err)
 	}
 }
 
-// Find finds a snapshot, and pins its copy.
+// Find finds a snapshot and pins its copy.
 func (c *Catalog) Find(ctx context.Context, owner, name string) (Entry, error) {
 	if err := c.Ready(ctx); err != nil {
 		return Entry{}, err
@@ -160,7 +160,7 @@ func (c *Catalog) Find(ctx context.Context, owner, name string) (Entry, error) {
 	return e, nil
 }
 
-// Reserve makes sure that nobody else takes a snapshot of that name.
+// Reserve reserves the name of a snapshot until done is called.
 func (c *Catalog) Reserve(owner, name string) (done func(), err error) {
 	id := snapshotID{owner, name}
 	c.mu.Lock()
@@ -176,16 +176,16 @@ func (c *Catalog) Reserve(owner, name string) (done func(), err error) {
 	}, nil
 }
 
-// Add makes a snapshot of a copy.
+// Add creates a snapshot from a copy.
 func (c *Catalog) Add(ctx context.Context, e Entry) error {
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := c.keeper.WriteNote(call, e); err != nil {
-		// It may have been written all the same.
-		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+		// The note may exist despite the error.
+		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		if failed := c.keeper.RemoveNote(again, e); failed != nil {
-			c.log.Warn("cannot remove the note of a snapshot that failed", "key", e.Source.Key(), "error", failed)
+			c.log.Warn("cannot remove the note of a failed snapshot", "key", e.Source.Key(), "error", failed)
 		}
 		return err
 	}
@@ -195,14 +195,14 @@ func (c *Catalog) Add(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// Delete removes a snapshot. Its copy goes when nobody uses it any more.
+// Delete removes a snapshot. Its copy is removed when it is unused.
 func (c *Catalog) Delete(ctx context.Context, owner, name string) error {
 	e, err := c.Find(ctx, owner, name)
 	if err != nil {
 		return err
 	}
 	defer c.Release(ctx, e.Source.Key())
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := c.keeper.RemoveNote(call, e); err != nil {
 		return err

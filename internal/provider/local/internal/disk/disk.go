@@ -15,36 +15,34 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
-// Disk is what a disk is made of, as records keep it.
+// Disk describes a disk in records.
 type Disk struct {
-	// Layers are listed oldest first. The last one of a sandbox is its own and takes
-	// the changes; the others are read-only and may be shared. A layer has one
-	// folder per tree (root, usr, …) and layer.WorkName.
+	// Layers are sorted oldest first. The last layer of a sandbox is writable; the others are read-only and may be shared.
+	// A layer has one folder per tree (root, usr, …) and layer.WorkName.
 	Layers []string `json:"layers"`
-	// Base is the name of the base below the layers, empty with an image.
+	// Base is the name of the base below the layers; empty with an image.
 	Base string `json:"base,omitempty"`
-	// Ref is the reference of the image, which the spec need not have.
+	// Ref is the reference of the image, which may be missing in the spec.
 	Ref   string `json:"ref,omitempty"`
 	Image *Image `json:"image,omitempty"`
-	// From is the snapshot that a sandbox's disk started from.
+	// From is the snapshot from which the disk was created.
 	From string `json:"from,omitempty"`
 }
 
 // Image is an unpacked image.
 type Image struct {
-	// Layers are folders, topmost first, with owners as inside the image.
+	// Layers are folders, topmost first, with the owners of the image.
 	Layers []string `json:"layers"`
-	// Command, Env and Workdir are the defaults of specs that have none.
+	// Command, Env and Workdir are defaults of specs.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 }
 
-// top is the layer that takes the changes.
+// top returns the writable layer.
 func (d Disk) top() string { return d.Layers[len(d.Layers)-1] }
 
-// trees lists the overlays of a disk: where they are mounted, and the names of
-// their folders in a layer.
+// trees lists the overlays of a disk: their mount points, and their folders in a layer.
 func (s *Store) trees(d Disk) (targets, names []string) {
 	targets, names = []string{"/"}, []string{"root"}
 	if d.Image == nil {
@@ -55,8 +53,7 @@ func (s *Store) trees(d Disk) (targets, names []string) {
 	return targets, names
 }
 
-// Grow puts an empty layer on top of a disk, for a sandbox of that host name. It
-// is held for the caller, like the layers below it already are.
+// Grow adds an empty layer on top of a disk, with a host name. The layer is held for the caller, like the layers below.
 func (s *Store) Grow(d Disk, hostname string) (Disk, error) {
 	if d.Image == nil && d.Base == "" {
 		d.Base = filepath.Base(s.root.Base)
@@ -76,7 +73,7 @@ func (s *Store) makeLayer(d Disk, name, hostname string) error {
 	}
 	top := s.layers.Path(name)
 	work := filepath.Join(top, layer.WorkName)
-	if err := errors.Join(settle(top, 0o755, s.owner(), 0), s.MakeFolder(work, 0)); err != nil {
+	if err := errors.Join(setOwner(top, 0o755, s.owner(), 0), s.MakeFolder(work, 0)); err != nil {
 		return err
 	}
 	_, names := s.trees(d)
@@ -103,26 +100,25 @@ func (s *Store) writeHostname(host, etc string) error {
 	}
 	for name, text := range isolate.HostFiles(host) {
 		path := filepath.Join(etc, name)
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o644), settle(path, 0o644, s.owner(), 0)); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o644), setOwner(path, 0o644, s.owner(), 0)); err != nil {
 			return fmt.Errorf("create sandbox folder: %w", err)
 		}
 	}
 	return nil
 }
 
-// Overlays stacks the layers of each tree, the newest on top, over the host's tree
-// or the image.
+// Overlays returns the overlay of each tree: the layers, newest on top, over the tree of the host or the image.
 func (s *Store) Overlays(d Disk) (root []isolate.Overlay) {
 	top, mapped := s.layers.Path(d.top()), s.mapping.State
 	targets, names := s.trees(d)
 	for i, target := range targets {
 		if i > 0 && !tree.Exists(filepath.Join(top, names[i])) {
-			continue // a tree that the host got after the layer was created
+			continue // the host has added the tree after the layer was created
 		}
 		o := isolate.Overlay{Target: target, Upper: isolate.Dir{Path: top, Mapped: mapped}, Data: names[i],
 			Work: filepath.Join(layer.WorkName, names[i])}
 		for _, l := range slices.Backward(d.Layers[:len(d.Layers)-1]) {
-			// The host may have got another tree since the layer was created.
+			// The host may have added the tree after the layer was created.
 			if path := s.layers.Path(l, names[i]); tree.Exists(path) {
 				o.Lower = append(o.Lower, isolate.Dir{Path: path, Mapped: mapped})
 			}
@@ -135,7 +131,7 @@ func (s *Store) Overlays(d Disk) (root []isolate.Overlay) {
 		case target == "/":
 			o.Lower = append(o.Lower, isolate.Dir{Path: s.basePath(d), Mapped: mapped})
 		default:
-			// What the base adds to the host's tree, or hides of it.
+			// Files that the base adds to the host's tree, or hides.
 			if own := filepath.Join(s.basePath(d), target); hasEntries(own) {
 				o.Lower = append(o.Lower, isolate.Dir{Path: own, Mapped: mapped})
 			}
@@ -159,10 +155,10 @@ func hasEntries(dir string) bool {
 
 func (s *Store) basePath(d Disk) string { return filepath.Join(s.cfg.Dir, baseName, d.Base) }
 
-// Hold keeps the layers of a disk until they are dropped as often.
+// Hold holds the layers of a disk. Call Drop as often.
 func (s *Store) Hold(d Disk) { s.layers.Hold(d.Layers...) }
 
-// Drop releases the layers of a disk and removes those that nobody holds any more.
+// Drop releases the layers of a disk, and removes layers that are not held.
 func (s *Store) Drop(d Disk) error {
 	if d.Image != nil {
 		s.Images().Sweep()
@@ -170,22 +166,19 @@ func (s *Store) Drop(d Disk) error {
 	return s.layers.Drop(d.Layers...)
 }
 
-// Release is Drop for a call that has succeeded or failed already. That a layer
-// cannot be removed does not change its result: the next hub tries again.
+// Release is Drop for callers whose result does not depend on it. It logs errors; the next hub retries.
 func (s *Store) Release(d Disk) {
 	if err := s.Drop(d); err != nil {
 		s.cfg.Log.Error("cannot remove a layer", "error", err)
 	}
 }
 
-// Lost reports whether layers of a disk are gone: a machine that lost its power may
-// keep the record and lose the rest.
+// Lost reports whether layers of a disk are missing. After a power failure, a record can exist without its disk.
 func (s *Store) Lost(d Disk) bool {
 	return slices.ContainsFunc(d.Layers, func(l string) bool { return !tree.Exists(s.layers.Path(l)) })
 }
 
-// maxLayers bounds the layers of a disk. More would make it slow, and their mounts
-// must fit into one message to init.
+// maxLayers bounds the layers of a disk: more are slow, and their mounts must fit into one message to init.
 func (s *Store) maxLayers(d Disk) int {
 	_, names := s.trees(d)
 	return min(64, 200/len(names))
@@ -194,14 +187,13 @@ func (s *Store) maxLayers(d Disk) int {
 // CheckCopy returns ErrExhausted if a disk cannot be copied.
 func (s *Store) CheckCopy(d Disk) error {
 	if len(d.Layers) >= s.maxLayers(d) {
-		return fmt.Errorf("%w: the disk has %d layers already; export it and create a sandbox from that image",
+		return fmt.Errorf("%w: the disk has the maximum of %d layers; export it and create a sandbox from that image",
 			sandbox.ErrExhausted, len(d.Layers))
 	}
 	return s.CheckSpace()
 }
 
-// Copy returns a read-only disk with the present content of another. It is held for
-// the caller, also when the copy fails.
+// Copy returns a read-only copy of a disk, held for the caller even if the copy fails.
 func (s *Store) Copy(ctx context.Context, d Disk) (Disk, error) {
 	from := d.top()
 	d.Layers = slices.Clone(d.Layers)
@@ -210,12 +202,11 @@ func (s *Store) Copy(ctx context.Context, d Disk) (Disk, error) {
 	return d, s.layers.Copy(ctx, from, d.top())
 }
 
-// bytesPerFile bounds the number of files by a limit in bytes: a sandbox must not
-// use up the filesystem's inodes with empty files.
+// bytesPerFile derives the maximum number of files from a limit in bytes. It prevents a sandbox from using all inodes
+// with empty files.
 const bytesPerFile = 4 << 10
 
-// SetLimit bounds what a sandbox of an owner may write to its disk, in bytes, as far as
-// the filesystem enforces that; see HasQuota.
+// SetLimit sets the size limit of a disk in bytes, if the filesystem has quotas; see HasQuota.
 func (s *Store) SetLimit(d Disk, owner string, limit int64) error {
 	return s.layers.SetLimit(d.top(), owner, limit)
 }
@@ -223,9 +214,8 @@ func (s *Store) SetLimit(d Disk, owner string, limit int64) error {
 // HasQuota reports whether the filesystem enforces limits, and if not, why.
 func (s *Store) HasQuota() (bool, error) { return s.layers.HasQuota() }
 
-// Measure adds up what a sandbox has written to its disk, without what the disk
-// started from. It stops beyond limit; 0 is no limit. Where the filesystem keeps
-// quotas, it knows.
+// Measure returns the size of the data that a sandbox has written to its disk, from the filesystem if it has quotas. It
+// stops at limit; 0 is no limit.
 func (s *Store) Measure(d Disk, limit int64) (tree.Size, error) {
 	if bytes, ok := s.layers.Used(d.top()); ok {
 		return tree.Size{Bytes: bytes}, nil
@@ -238,7 +228,7 @@ func MeasureFolder(path string, limit int64) (tree.Size, error) {
 	return tree.Measure(path, limit, limit/bytesPerFile)
 }
 
-// Excess returns which limit a size exceeds, in words; empty if none.
+// Excess describes which limit a size exceeds; empty if none.
 func Excess(size tree.Size, limit int64) string {
 	switch {
 	case size.Bytes > limit:
@@ -252,18 +242,18 @@ func Excess(size tree.Size, limit int64) string {
 	return ""
 }
 
-// MaxFiles is how many files a disk with a limit in bytes may hold.
+// MaxFiles returns the maximum number of files on a disk with a limit in bytes.
 func MaxFiles(limit int64) int64 { return limit / bytesPerFile }
 
-// maxDiff bounds a Diff, whatever the caller asks for.
+// maxDiff bounds a Diff.
 const maxDiff = 100_000
 
-// Diff lists what a sandbox changed on its disk. Hidden names more paths to leave out.
+// Diff lists the changes of a sandbox on its disk, except those below the paths in hidden.
 func (s *Store) Diff(ctx context.Context, d Disk, hidden []string, limit int) (sandbox.Diff, error) {
 	skip := map[string]bool{"/etc/hostname": true, "/etc/hosts": true, "/dev": true, "/proc": true, "/sys": true,
 		"/run": true, isolate.ServerState: true, isolate.ServerLogs: true}
 	targets, _ := s.trees(d)
-	// Folders that other overlays are mounted on were made for that.
+	// Mount points of other overlays are no changes.
 	for _, path := range slices.Concat(s.cfg.Hidden, hidden, targets[1:]) {
 		skip[path] = true
 	}

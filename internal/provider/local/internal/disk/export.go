@@ -14,9 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// Export writes a read-only disk as an image, whose config the caller describes. It
-// contains what belongs to the sandbox: its layers and its image. What a sandbox
-// without an image sees below its layers is the host's, and never part of it.
+// Export writes a read-only disk as an image with a configuration. It contains the layers of the sandbox and its image,
+// and never programs of the host.
 func (s *Store) Export(ctx context.Context, w io.Writer, d Disk, config image.Export) error {
 	for _, parts := range s.parts(d) {
 		config.Layers = append(config.Layers, func() (io.ReadCloser, error) { return pack(ctx, parts), nil })
@@ -30,7 +29,7 @@ type part struct {
 	owner       image.Owner
 }
 
-// parts lists what the layers of the image consist of, lowest first.
+// parts lists the parts of each layer of the image, lowest first.
 func (s *Store) parts(d Disk) (layers [][]part) {
 	owner := s.ownerInside()
 	if d.Image != nil {

@@ -13,19 +13,19 @@ import (
 // HasImages reports whether there is an image store.
 func (s *Store) HasImages() bool { return s.images != nil }
 
-// Images returns the images that disks are based on.
+// Images returns the images of disks.
 func (s *Store) Images() Images { return Images{s.images, s.cfg.ImageLayers} }
 
 // Images stores images for owners. Without a store its methods fail.
 type Images struct {
 	store *image.Store
-	// layers lists the folders of image layers that an owner's disks are based on.
+	// layers lists the image layers that an owner's disks use.
 	layers func(owner string) ([]string, error)
 }
 
 var errNoImages = fmt.Errorf("%w: images", sandbox.ErrUnsupported)
 
-// Resolve returns an image that is stored, or pulls it, for an owner.
+// Resolve returns a stored image, or pulls it, for an owner.
 func (m Images) Resolve(ctx context.Context, ref, owner string) (*Image, error) {
 	if m.store == nil {
 		return nil, errNoImages
@@ -37,8 +37,7 @@ func (m Images) Resolve(ctx context.Context, ref, owner string) (*Image, error) 
 	return &Image{Layers: img.Layers, Command: img.Command, Env: img.Env, Workdir: img.Workdir}, nil
 }
 
-// charge passes the budget of a call on. Owned returns the folders of the layers that the
-// caller pays for already.
+// charge passes on the budget of a call. Owned returns the layers that count for the caller already.
 func charge(ctx context.Context, owned func() ([]string, error)) context.Context {
 	budget := sandbox.BudgetOf(ctx)
 	if budget == nil {
@@ -60,8 +59,7 @@ func (m Images) layersOf(prefix string) (dirs []string) {
 	return dirs
 }
 
-// Use is what the images take that an owner's disks are based on and those whose
-// reference starts with a prefix.
+// Use returns the size of the images that an owner's disks use, and of those whose reference starts with a prefix.
 func (m Images) Use(owner, prefix string) (int64, error) {
 	if m.store == nil {
 		return 0, errNoImages
@@ -73,8 +71,7 @@ func (m Images) Use(owner, prefix string) (int64, error) {
 	return m.store.Footprint(append(dirs, m.layersOf(prefix)...)), nil
 }
 
-// Sweep removes images and layers of images that nothing needs any more, soon and in the
-// background.
+// Sweep removes unused images and layers in the background.
 func (m Images) Sweep() {
 	if m.store != nil {
 		m.store.Sweep()
@@ -86,7 +83,7 @@ func (m Images) Import(ctx context.Context, path, ref string) error {
 	if m.store == nil {
 		return errNoImages
 	}
-	// Those who import name their images alike; see Images.
+	// The imported images of an owner have a common prefix; see List.
 	prefix := ref[:strings.LastIndexByte(ref, '/')+1]
 	if prefix != "" {
 		ctx = charge(ctx, func() ([]string, error) { return m.layersOf(prefix), nil })

@@ -12,15 +12,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// BaseFolder and SnapshotsFolder are where bases and the records of snapshots are, in the
-// state folder.
+// Folders of bases and of the records of snapshots, in the state folder.
 const (
 	BaseFolder      = baseName
 	SnapshotsFolder = snapshotsName
 )
 
-// ReadSnapshot returns the record of a snapshot, as it is in a file, and its disk. A hub may
-// be using it.
+// ReadSnapshot returns the encoded record of a snapshot in a file, and its disk. A hub may be using it.
 func ReadSnapshot(path string) (raw []byte, d Disk, err error) {
 	if raw, err = os.ReadFile(path); err != nil {
 		return nil, d, err
@@ -30,7 +28,7 @@ func ReadSnapshot(path string) (raw []byte, d Disk, err error) {
 	return raw, rec.Disk, err
 }
 
-// MoveSnapshot changes the record of a snapshot from another state folder.
+// MoveSnapshot adapts the record of a snapshot from another state folder.
 func MoveSnapshot(path, from, to string) error {
 	rec := snapshot{}
 	if err := record.Load(filepath.Dir(path), filepath.Base(path), &rec); err != nil {
@@ -45,8 +43,8 @@ func MoveSnapshot(path, from, to string) error {
 	return record.SaveDurable(filepath.Dir(path), filepath.Base(path), rec)
 }
 
-// Move changes where the disk finds its image, after a move of the state folder. It refuses a
-// disk of anything that is not in the state folder.
+// Move adapts the paths of the image layers to another state folder. It fails if the disk uses anything outside of the
+// state folder.
 func (d *Disk) Move(from, to string) error {
 	if len(d.Layers) == 0 {
 		return errors.New("it has no disk")
@@ -64,7 +62,7 @@ func (d *Disk) Move(from, to string) error {
 	}
 	for i, l := range d.Image.Layers {
 		rel, ok := strings.CutPrefix(l, from+"/")
-		// Any other folder would show a sandbox what the hub keeps, such as its secrets.
+		// Other folders could expose files of the hub, such as secrets.
 		if below, _ := strings.CutPrefix(rel, imageLayers); !ok || !filepath.IsLocal(rel) || filepath.Join(imageLayers, below) != rel ||
 			strings.Count(below, "/") != 1 {
 			return fmt.Errorf("the layer %q of its image is not in its state folder", l)
@@ -74,15 +72,15 @@ func (d *Disk) Move(from, to string) error {
 	return nil
 }
 
-// imageLayers is where the layers of images are, in the state folder.
+// imageLayers is the folder of image layers in the state folder.
 const imageLayers = "images/layers/"
 
-// VolumeRecord returns the file with the record of the volume in a folder.
+// VolumeRecord returns the record file of a volume.
 func VolumeRecord(dir string) string {
 	return filepath.Join(filepath.Dir(dir), recordMark+filepath.Base(dir)+jsonExt)
 }
 
-// ReadVolume returns the record of a volume in a file, which must be where that volume belongs.
+// ReadVolume returns the record of a volume. It fails if the path does not match the record.
 func ReadVolume(path string) (info sandbox.VolumeInfo, err error) {
 	if err := record.Load(filepath.Dir(path), filepath.Base(path), &info); err != nil {
 		return info, err
@@ -90,7 +88,7 @@ func ReadVolume(path string) (info sandbox.VolumeInfo, err error) {
 	return info, isRecordOf(path, recordMark, info.Owner, info.Name)
 }
 
-// isRecordOf returns an error unless a record is in the file of what it names. Names become paths.
+// isRecordOf returns an error unless the path of a record matches its owner and name, which become paths.
 func isRecordOf(path, mark, owner, name string) error {
 	if filepath.Base(path) != mark+name+jsonExt || filepath.Base(filepath.Dir(path)) != folderOf(owner) || sandbox.CheckName(name) != nil {
 		return fmt.Errorf("it is the record of %q of %q", name, owner)

@@ -15,16 +15,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Snapshots keeps disks under names. Each has a record in a folder per owner.
+// Snapshots stores disks with names. Each has a record in the folder of its owner.
 type Snapshots struct {
 	store *Store
 	dir   string
 
 	mu   sync.Mutex
-	list map[named]*snapshot // nil while it is taken
+	list map[named]*snapshot // nil: in progress
 }
 
-// snapshot is the record of one.
+// snapshot is the record of a snapshot.
 type snapshot struct {
 	Snapshot sandbox.Snapshot `json:"snapshot"`
 	Disk
@@ -37,8 +37,8 @@ const (
 	jsonExt       = ".json"
 )
 
-// OpenSnapshots reads the records there are and holds their disks. If some cannot be
-// read it returns ErrUnreadable along with the others.
+// OpenSnapshots reads all records and holds their disks. If some cannot be read, it returns ErrUnreadable together with
+// the others.
 func (s *Store) OpenSnapshots() (*Snapshots, error) {
 	n := &Snapshots{store: s, dir: filepath.Join(s.cfg.Dir, snapshotsName), list: map[named]*snapshot{}}
 	files, err := filepath.Glob(filepath.Join(n.dir, "*", "*"+jsonExt))
@@ -51,7 +51,7 @@ func (s *Store) OpenSnapshots() (*Snapshots, error) {
 		err := record.Load(filepath.Dir(f), filepath.Base(f), rec)
 		key := named{rec.Snapshot.Owner, rec.Snapshot.Name}
 		if err == nil && (key.name != strings.TrimSuffix(filepath.Base(f), jsonExt) || len(rec.Layers) == 0) {
-			err = errors.New("it is the record of something else")
+			err = errors.New("the record does not match its file name")
 		}
 		if err != nil {
 			bad = errors.Join(bad, fmt.Errorf("%w: %s: %w", ErrUnreadable, f, err))
@@ -63,18 +63,18 @@ func (s *Store) OpenSnapshots() (*Snapshots, error) {
 	return n, bad
 }
 
-// ErrUnreadable means that a record exists and cannot be read.
+// ErrUnreadable reports that a record exists but cannot be read.
 var ErrUnreadable = errors.New("record cannot be read")
 
 func (n *Snapshots) ownerDir(owner string) string { return filepath.Join(n.dir, folderOf(owner)) }
 
-// Reserve takes a name for a snapshot. Keep or Cancel must follow.
+// Reserve reserves the name of a snapshot. Call Keep or Cancel afterwards.
 func (n *Snapshots) Reserve(owner, name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	key := named{owner, name}
 	if _, taken := n.list[key]; taken {
-		return fmt.Errorf("%w: snapshot %q; delete that one first or use another name", sandbox.ErrConflict, name)
+		return fmt.Errorf("%w: snapshot %q; delete it first or use another name", sandbox.ErrConflict, name)
 	}
 	n.list[key] = nil
 	return nil
@@ -87,14 +87,13 @@ func (n *Snapshots) Cancel(owner, name string) {
 	delete(n.list, named{owner, name})
 }
 
-// Keep measures a disk and keeps it, under the name that was reserved. It takes the
-// disk over from the caller unless it fails.
+// Keep stores a disk under a reserved name, with its size. Unless it fails, it takes over the caller's hold on the disk.
 func (n *Snapshots) Keep(info sandbox.Snapshot, d Disk) (sandbox.Snapshot, error) {
 	used, err := n.store.Measure(d, 0)
 	if err != nil {
 		return info, err
 	}
-	d.From = "" // it is the snapshot's parent
+	d.From = "" // it is stored as the parent of the snapshot
 	info.Size, info.Image = used.Bytes, d.Ref
 	dir := n.ownerDir(info.Owner)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -110,7 +109,7 @@ func (n *Snapshots) Keep(info sandbox.Snapshot, d Disk) (sandbox.Snapshot, error
 	return info, nil
 }
 
-// Get returns the disk of a snapshot and holds it for the caller.
+// Get returns the disk of a snapshot, held for the caller.
 func (n *Snapshots) Get(owner, name string) (Disk, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -149,7 +148,7 @@ func (n *Snapshots) Delete(owner, name string) error {
 	return errors.Join(record.SyncDir(n.ownerDir(owner)), n.store.Drop(rec.Disk))
 }
 
-// forget removes the record first: without it the next hub removes the rest.
+// forget removes the record. If the hub dies afterwards, the next one removes the disk.
 func (n *Snapshots) forget(owner, name string) (*snapshot, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,10 +1,8 @@
-// Package disk keeps the disks of sandboxes, and what is made of them: snapshots,
-// volumes, comparisons and images.
+// Package disk owns the disks of sandboxes, with snapshots, volumes, comparisons and exports.
 //
-// A disk is a stack of layers over the host's own programs or an unpacked image. The
-// package owns the layers, the base that sandboxes without an image start from, and
-// the folders of snapshots and volumes. It knows nothing of what runs: its callers
-// make sure that a disk stands still while it is copied.
+// A disk is a stack of layers over the host's programs or an unpacked image. The package owns the layers, the base of
+// sandboxes without an image, and the folders of snapshots and volumes. Callers make sure that a disk does not change
+// while it is copied.
 package disk
 
 import (
@@ -23,28 +21,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
-// IDRange is how many user IDs a sandbox has.
+// IDRange is the number of user IDs of a sandbox.
 const IDRange = 65536
 
-// Config says where disks are kept.
+// Config configures a Store.
 type Config struct {
 	// Dir is the state folder.
 	Dir string
-	// Layers and Images are closed by the Store. Images is nil if there are none.
+	// Layers and Images are closed by the Store. Images is optional.
 	Layers *layer.Store
 	Images *image.Store
-	// FirstID is the host's user ID of root inside, where owners cannot be mapped.
+	// FirstID is the user ID of root inside on the host, without ID-mapped mounts.
 	FirstID uint32
-	// Hidden lists paths that are mounted over in every sandbox. They are no part of
-	// a comparison.
+	// Hidden lists paths that other mounts cover in every sandbox. Comparisons exclude them.
 	Hidden []string
-	// ImageLayers lists the folders of image layers that the disks of an owner's sandboxes
-	// and snapshots are based on. It is required if there are Images.
+	// ImageLayers lists the image layers that an owner's sandboxes and snapshots use. It is required with Images.
 	ImageLayers func(owner string) ([]string, error)
 	Log         *slog.Logger
 }
 
-// Store keeps disks. It cannot be used before Prepare.
+// Store stores disks. Call Prepare first.
 type Store struct {
 	cfg     Config
 	layers  *layer.Store
@@ -53,8 +49,8 @@ type Store struct {
 	root    hostroot.Root
 }
 
-// Mapping says which filesystems can translate owners: that of the state folder
-// and that of the host's programs.
+// Mapping describes which filesystems support ID-mapped mounts: that of the state folder, and that of the host's
+// programs.
 type Mapping struct{ State, Host bool }
 
 const baseName = "base"
@@ -62,7 +58,7 @@ const baseName = "base"
 // New returns a store. It has no effects.
 func New(cfg Config) *Store { return &Store{cfg: cfg, layers: cfg.Layers, images: cfg.Images} }
 
-// Prepare creates the base of new sandboxes for a mapping, and uses both from now on.
+// Prepare creates the base of new sandboxes for a mapping.
 func (s *Store) Prepare(m Mapping) (err error) {
 	s.mapping = m
 	s.root, err = hostroot.Build(filepath.Join(s.cfg.Dir, baseName), s.owner())
@@ -77,26 +73,25 @@ func (s *Store) Close() (err error) {
 	return errors.Join(err, s.layers.Close())
 }
 
-// Mapping returns what Prepare was given.
+// Mapping returns the argument of Prepare.
 func (s *Store) Mapping() Mapping { return s.mapping }
 
-// Sandboxes is the folder that holds a folder for each sandbox.
+// Sandboxes returns the folder that contains the folders of sandboxes.
 func (s *Store) Sandboxes() string { return s.layers.Sandboxes() }
 
-// Subvolumes reports whether a disk can be copied in one step, and if not, why.
+// Subvolumes reports whether disks can be copied atomically, and if not, why.
 func (s *Store) Subvolumes() (bool, error) { return s.layers.Subvolumes() }
 
-// Usage is how much of the filesystem of all disks is used.
+// Usage returns the used space of the filesystem of all disks.
 func (s *Store) Usage() tree.Size { return s.layers.Usage() }
 
-// CheckSpace returns ErrExhausted when there is no room for another disk.
+// CheckSpace returns ErrExhausted if there is no space for another disk.
 func (s *Store) CheckSpace() error { return s.layers.CheckSpace() }
 
-// SyncAll writes all disks to the storage device if they have their own filesystem;
-// ok is false if they have not.
+// SyncAll synchronizes all disks if they have their own filesystem; otherwise ok is false.
 func (s *Store) SyncAll() (ok bool, err error) { return s.layers.SyncAll() }
 
-// owner is the host ID that owns, on disk, what root inside owns; -1 without root.
+// owner returns the ID on disk of root inside; -1 without root.
 func (s *Store) owner() int {
 	switch {
 	case os.Geteuid() != 0:
@@ -108,7 +103,7 @@ func (s *Store) owner() int {
 	}
 }
 
-// Chown gives a path to a user inside.
+// Chown changes the owner of a path to a user inside.
 func (s *Store) Chown(path string, id int) error {
 	owner := s.owner()
 	if owner < 0 {
@@ -117,20 +112,17 @@ func (s *Store) Chown(path string, id int) error {
 	return os.Lchown(path, owner+id, owner+id)
 }
 
-// MakeFolder creates a folder for a user inside. Whatever our umask is, it has the
-// usual mode.
+// MakeFolder creates a folder for a user inside, with mode 0755 independently of the umask.
 func (s *Store) MakeFolder(path string, id int) error {
-	if err := errors.Join(os.Mkdir(path, 0o755), settle(path, 0o755, s.owner(), id)); err != nil {
+	if err := errors.Join(os.Mkdir(path, 0o755), setOwner(path, 0o755, s.owner(), id)); err != nil {
 		return fmt.Errorf("create sandbox folder: %w", err)
 	}
 	return nil
 }
 
-// settle gives a new file or folder its mode and its owner inside. It has both already
-// unless our umask is unusual or owners are not translated, and to ask for that is
-// cheaper than to set it: each create does this dozens of times. first is that of
-// Store.owner.
-func settle(path string, perm os.FileMode, first, id int) error {
+// setOwner sets the mode and the owner inside of a new file or folder, if they differ. They usually do not, and checking
+// is cheaper than setting them dozens of times per create. First is the result of Store.owner.
+func setOwner(path string, perm os.FileMode, first, id int) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return &os.PathError{Op: "lstat", Path: path, Err: err}
@@ -145,8 +137,7 @@ func settle(path string, perm os.FileMode, first, id int) error {
 	return err
 }
 
-// RemoveUnused removes layers that nobody holds, and bases that neither a given disk
-// nor new sandboxes start from.
+// RemoveUnused removes layers that are not held, and bases that are not used by the given disks or new sandboxes.
 func (s *Store) RemoveUnused(used []Disk) error {
 	errs := []error{s.layers.RemoveUnheld()}
 	dir := filepath.Join(s.cfg.Dir, baseName)

@@ -13,11 +13,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
-// maxUsers bounds the files of users that are read from an image.
+// maxUsers bounds the size of files that are read from an image.
 const maxUsers = 1 << 20
 
-// addUser gives an image what every sandbox has: its user, and a home. etc and home are in
-// the layer above the image. A user of the image that has the ID keeps its name.
+// addUser adds the user of sandboxes and its home to the layer above an image. If the image has a user with that ID, the
+// user keeps its name.
 func (s *Store) addUser(img *Image, root string) error {
 	for name, line := range map[string]string{
 		"passwd": isolate.User + ":x:" + strconv.Itoa(isolate.UID) + ":" + strconv.Itoa(isolate.GID) + "::" + isolate.Home + ":/bin/sh\n",
@@ -33,7 +33,7 @@ func (s *Store) addUser(img *Image, root string) error {
 			text += "\n"
 		}
 		path := filepath.Join(root, "etc", name)
-		if err := errors.Join(os.WriteFile(path, []byte(text+line), 0o644), settle(path, 0o644, s.owner(), 0)); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(text+line), 0o644), setOwner(path, 0o644, s.owner(), 0)); err != nil {
 			return err
 		}
 	}
@@ -45,13 +45,12 @@ func (s *Store) addUser(img *Image, root string) error {
 			continue
 		}
 		path := filepath.Join(home, name)
-		err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644), settle(path, 0o644, s.owner(), isolate.UID))
+		err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644), setOwner(path, 0o644, s.owner(), isolate.UID))
 	}
 	return err
 }
 
-// readImage returns a file of an image, empty if it has none. An image is not trusted: no
-// link leads out of it.
+// readImage returns a file of an image; empty if it does not exist. It does not follow links out of the image.
 func readImage(img *Image, name string) string {
 	for _, layer := range img.Layers {
 		root, err := os.OpenRoot(layer)
@@ -67,7 +66,7 @@ func readImage(img *Image, name string) string {
 	return ""
 }
 
-// readLayer reads a file of one layer; found reports whether the layer decides on it.
+// readLayer reads a file of one layer; found reports whether the layer has an entry of that name.
 func readLayer(root *os.Root, name string) (text string, found bool) {
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,59 +21,59 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// Volumes keeps volumes. A volume is a folder, in a folder per owner, with its record
-// beside it. Where the filesystem keeps quotas it is a subvolume with a limit.
+// Volumes stores volumes. A volume is a folder in the folder of its owner, next to its record. If the filesystem has
+// quotas, it is a subvolume with a limit.
 type Volumes struct {
 	store *Store
 	limit int64      // of new volumes, in bytes
-	dirs  []string   // the first takes new ones; an earlier hub may have used the others
+	dirs  []string   // the first is for new volumes; an earlier hub may have used the others
 	mu    sync.Mutex // held while volumes are created or deleted
 }
 
-// Names of volumes do not begin with a dot; what does is ours.
+// Prefixes of internal names. Names of volumes do not begin with a dot.
 const (
 	volumesName = "volumes"
 	recordMark  = "."
-	doomedMark  = ".doomed-"
+	deletedMark = ".doomed-" // of deleted volumes
 )
 
-// OpenVolumes finds the volumes there are and finishes the deletions that an earlier
-// hub began. Limit is that of new volumes.
+// OpenVolumes opens existing volumes and completes interrupted deletions. Limit is the limit of new volumes.
 func (s *Store) OpenVolumes(limit int64) (*Volumes, error) {
 	v := &Volumes{store: s, limit: limit, dirs: []string{s.layers.Volumes()}}
 	if old := filepath.Join(s.cfg.Dir, volumesName); old != v.dirs[0] && tree.Exists(old) {
 		v.dirs = append(v.dirs, old)
 	}
 	for _, dir := range v.dirs {
-		doomed, err := filepath.Glob(filepath.Join(dir, doomedMark+"*"))
+		deleted, err := filepath.Glob(filepath.Join(dir, deletedMark+"*"))
 		if err != nil {
 			return nil, err
 		}
-		for _, d := range doomed {
+		for _, d := range deleted {
 			if err := tree.Remove(d); err != nil {
-				s.cfg.Log.Error("cannot remove a deleted volume; the next start tries again", "path", d, "error", err)
+				s.cfg.Log.Error("cannot remove a deleted volume; the next start retries", "path", d, "error", err)
 			}
 		}
 	}
 	return v, nil
 }
 
-// ownerBytes is the length of the name of an owner's folder, before it is written as hexadecimal digits.
+// ownerBytes is the length of the hash that names the folder of an owner.
 const ownerBytes = 8
 
-// folderOf names the folder of an owner, whose name may hold what a file name cannot.
+// folderOf returns the name of the folder of an owner. It is a hash, because the name of an owner may be no valid file
+// name.
 func folderOf(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:ownerBytes])
 }
 
-// IsOwnerFolder reports whether a name can be that of the folder of an owner.
+// IsOwnerFolder reports whether a name is a valid folder of an owner.
 func IsOwnerFolder(name string) bool {
 	sum, err := hex.DecodeString(name)
 	return err == nil && len(sum) == ownerBytes
 }
 
-// find returns the folder of an owner's volume, or where a new one belongs.
+// find returns the folder of a volume, or the folder to create for a new one.
 func (v *Volumes) find(owner, name string) (path string, exists bool) {
 	for _, dir := range v.dirs {
 		if path = filepath.Join(dir, folderOf(owner), name); tree.Exists(path) {
@@ -83,7 +83,7 @@ func (v *Volumes) find(owner, name string) (path string, exists bool) {
 	return filepath.Join(v.dirs[0], folderOf(owner), name), false
 }
 
-// Use returns the folder of an owner's volume and creates it if needed.
+// Use returns the folder of a volume. It creates a missing volume.
 func (v *Volumes) Use(owner, name string) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,8 +95,7 @@ func (v *Volumes) Use(owner, name string) (string, error) {
 	return path, err
 }
 
-// Excess says which of an owner's volumes is above its limit, in words; empty if none
-// is, or if the filesystem enforces it.
+// Excess describes which volume exceeds its limit; empty if none, or if the filesystem enforces limits.
 func (v *Volumes) Excess(owner string, names []string) (string, error) {
 	if ok, _ := v.store.HasQuota(); ok {
 		return "", nil
@@ -115,7 +114,7 @@ func (v *Volumes) Excess(owner string, names []string) (string, error) {
 			return "", err
 		}
 		if used.Bytes > info.Limit || used.Files > MaxFiles(info.Limit) {
-			return fmt.Sprintf("its volume %q is above its limit of %d bytes; delete files in it", name, info.Limit), nil
+			return fmt.Sprintf("its volume %q exceeds its limit of %d bytes; delete files in it", name, info.Limit), nil
 		}
 	}
 	return "", nil
@@ -151,8 +150,7 @@ func (v *Volumes) create(owner, name string) (sandbox.VolumeInfo, error) {
 	return info, nil
 }
 
-// makeFolder creates the folder of a volume, as a subvolume with a limit if that is
-// possible.
+// makeFolder creates the folder of a volume, as a subvolume with a limit if possible.
 func (v *Volumes) makeFolder(path, owner string) error {
 	ok, err := v.store.layers.MakeSubvolume(path)
 	if err != nil {
@@ -164,8 +162,7 @@ func (v *Volumes) makeFolder(path, owner string) error {
 	return errors.Join(v.store.layers.SetLimitOf(path, owner, v.limit), os.Chmod(path, 0o755), v.store.Chown(path, isolate.UID))
 }
 
-// List returns the volumes of an owner, or all if owner is empty, by name. Sandboxes
-// are all there are.
+// List returns the volumes of an owner, or all if owner is empty, sorted by name. Sandboxes are all sandboxes.
 func (v *Volumes) List(owner string, sandboxes []sandbox.Sandbox) ([]sandbox.VolumeInfo, error) {
 	pattern := "*"
 	if owner != "" {
@@ -192,7 +189,7 @@ func (v *Volumes) List(owner string, sandboxes []sandbox.Sandbox) ([]sandbox.Vol
 		}
 		used, err := v.measure(filepath.Join(filepath.Dir(r), info.Name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted meanwhile, or never finished
+			continue // deleted or unfinished
 		}
 		if err != nil {
 			return nil, err
@@ -206,7 +203,7 @@ func (v *Volumes) List(owner string, sandboxes []sandbox.Sandbox) ([]sandbox.Vol
 	return all, nil
 }
 
-// measure returns how much a volume takes.
+// measure returns the size of a volume.
 func (v *Volumes) measure(path string) (int64, error) {
 	if _, err := os.Lstat(path); err != nil {
 		return 0, err
@@ -218,7 +215,7 @@ func (v *Volumes) measure(path string) (int64, error) {
 	return used.Bytes, err
 }
 
-// volumeUsers lists the sandboxes that have a volume in their spec.
+// volumeUsers lists the sandboxes that use each volume.
 func volumeUsers(sandboxes []sandbox.Sandbox) map[named][]string {
 	users := map[named][]string{}
 	for _, sb := range sandboxes {
@@ -230,18 +227,18 @@ func volumeUsers(sandboxes []sandbox.Sandbox) map[named][]string {
 	return users
 }
 
-// Delete removes a volume that no sandbox has in its spec.
+// Delete removes a volume that no sandbox uses.
 func (v *Volumes) Delete(owner, name string, sandboxes func() ([]sandbox.Sandbox, error)) error {
-	doomed, err := v.doom(owner, name, sandboxes)
+	deleted, err := v.hide(owner, name, sandboxes)
 	if err != nil {
 		return err
 	}
-	return tree.Remove(doomed)
+	return tree.Remove(deleted)
 }
 
-// doom takes a volume out of sight. A new sandbox is listed before its volumes are
-// used, so either it is seen here or it gets a new volume.
-func (v *Volumes) doom(owner, name string, sandboxes func() ([]sandbox.Sandbox, error)) (string, error) {
+// hide renames a volume before its removal. A new sandbox is listed before it uses its volumes, so either it is seen
+// here or it gets a new volume.
+func (v *Volumes) hide(owner, name string, sandboxes func() ([]sandbox.Sandbox, error)) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	path, ok := v.find(owner, name)
@@ -257,13 +254,13 @@ func (v *Volumes) doom(owner, name string, sandboxes func() ([]sandbox.Sandbox, 
 	}
 	var salt [8]byte
 	rand.Read(salt[:])
-	doomed := filepath.Join(filepath.Dir(filepath.Dir(path)), doomedMark+hex.EncodeToString(salt[:]))
-	err = os.Rename(path, doomed)
+	deleted := filepath.Join(filepath.Dir(filepath.Dir(path)), deletedMark+hex.EncodeToString(salt[:]))
+	err = os.Rename(path, deleted)
 	if err == nil {
 		err = os.Remove(filepath.Join(filepath.Dir(path), recordMark+name+jsonExt))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return doomed, err
+	return deleted, err
 }

@@ -7,24 +7,23 @@ import (
 	"sync"
 )
 
-// Charge says who pays for what a call stores.
+// Charge counts the data that a call stores for an owner.
 type Charge struct {
-	// Take reserves room before bytes are stored; a negative number returns it. An error
-	// ends the call.
+	// Take reserves space before bytes are stored; a negative number releases it. An error ends the call.
 	Take func(bytes int64) error
-	// Owned returns the IDs of the layers that the owner pays for already; nil: none. It is
-	// called only if Take refuses: it may read many records.
+	// Owned returns the IDs of the layers that count for the owner already; nil: none. It is called only if Take fails,
+	// because it may read many records.
 	Owned func() (map[string]bool, error)
 }
 
 type chargeKey struct{}
 
-// WithCharge has the calls with this context charged.
+// WithCharge charges calls with the returned context.
 func WithCharge(ctx context.Context, c Charge) context.Context {
 	return context.WithValue(ctx, chargeKey{}, c)
 }
 
-// account is what one call has paid for. Its methods work on nil, which counts nothing.
+// account counts the layers of one call. A nil account counts nothing.
 type account struct {
 	charge Charge
 
@@ -41,7 +40,7 @@ func newAccount(ctx context.Context) *account {
 	return &account{charge: c, paid: map[string]int64{}}
 }
 
-// refusal is the error of an owner that has no room left.
+// refusal is the error of an owner without remaining space.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
@@ -51,7 +50,7 @@ func isRefusal(err error) bool {
 	return ok
 }
 
-// pay pays for a whole layer, unless that is done.
+// pay counts a complete layer once.
 func (a *account) pay(id string, bytes int64) error {
 	if a == nil {
 		return nil
@@ -68,7 +67,7 @@ func (a *account) pay(id string, bytes int64) error {
 	return a.take(id, bytes)
 }
 
-// take reserves room for a layer. A layer that the owner has already needs none.
+// take reserves space for a layer, unless the layer counts for the owner already.
 func (a *account) take(id string, bytes int64) error {
 	if a.has(id) {
 		return nil
@@ -100,14 +99,14 @@ func (a *account) readOwned() error {
 	return err
 }
 
-// bill is what a layer costs while it is unpacked.
+// bill counts a layer while it is unpacked.
 type bill struct {
 	account *account
 	id      string
 	sum     int64
 }
 
-// open starts to pay for a layer, which may not be kept in the end.
+// open starts to count a layer, which may be discarded.
 func (a *account) open(id string) *bill {
 	if a == nil {
 		return &bill{}
@@ -132,7 +131,7 @@ func (b *bill) take(bytes int64) error {
 	return nil
 }
 
-// close settles the bill; what was not kept costs nothing.
+// close ends the count; a discarded layer does not count.
 func (b *bill) close(kept bool) error {
 	if b.account == nil || kept {
 		return nil
@@ -146,7 +145,7 @@ func (b *bill) close(kept bool) error {
 	return b.account.charge.Take(-b.sum)
 }
 
-// payFor pays for the layers of a stored image.
+// payFor counts the layers of a stored image.
 func (a *account) payFor(s *Store, img Image) error {
 	if a == nil {
 		return nil
@@ -164,10 +163,10 @@ func (a *account) payFor(s *Store, img Image) error {
 	return nil
 }
 
-// layerID returns the ID of the layer with that root folder.
+// layerID returns the ID of the layer with a root folder.
 func layerID(dir string) string { return filepath.Base(filepath.Dir(dir)) }
 
-// IDs returns the IDs of layers, given as the root folders that an Image has.
+// IDs returns the IDs of layers, given by the root folders in Image.Layers.
 func IDs(dirs []string) map[string]bool {
 	ids := map[string]bool{}
 	for _, dir := range dirs {
@@ -176,8 +175,8 @@ func IDs(dirs []string) map[string]bool {
 	return ids
 }
 
-// Footprint is what layers take, each counted once, given as the root folders that an Image
-// has. A layer that is gone takes nothing.
+// Footprint returns the total size of layers, given by the root folders in Image.Layers. It counts duplicates once, and
+// missing layers as 0.
 func (s *Store) Footprint(dirs []string) (bytes int64) {
 	for id := range IDs(dirs) {
 		if u, err := s.readLayerInfo(id); err == nil {

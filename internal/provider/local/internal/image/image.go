@@ -1,13 +1,10 @@
-// Package image stores OCI images on this machine: it unpacks them from a registry,
-// a layout or an archive into folders that overlays can use, and packs folders into an
-// archive.
+// Package image stores OCI images on this machine: it unpacks them from a registry, a layout or an archive into folders for
+// overlays, and packs folders into an archive.
 //
-// It owns one folder with records of images and unpacked layers. Layers are stored
-// by the digest of their content and shared between images; each is complete or does
-// not exist. All content of an image is considered hostile. The package refuses what
-// does not match its digest, what is larger than allowed, names that lead out of a
-// layer, device nodes and, unless configured otherwise, host paths as references,
-// registries on private addresses and registries without TLS.
+// It owns one folder with records of images and unpacked layers. Images share layers, which are stored by the digest of
+// their content; each is complete or does not exist. The content of images is not trusted. The package rejects content
+// that does not match its digest or exceeds limits, names outside of a layer, and device nodes. By default it also rejects
+// host paths as references, registries with private addresses, and registries without TLS.
 package image
 
 import (
@@ -40,43 +37,36 @@ var (
 	ErrNoSpace  = fmt.Errorf("%w: not enough space for the image", sandbox.ErrExhausted)
 )
 
-// Config says where images are stored and where they may come from. Only Dir is
-// required.
+// Config configures a Store. Only Dir is required.
 type Config struct {
-	// Dir is created if needed, for its owner only. It must be on a filesystem with
-	// user xattrs, such as ext4, xfs or btrfs.
+	// Dir is created if missing, with access only for its owner. Its filesystem must support user xattrs, such as ext4, xfs
+	// or btrfs.
 	Dir string
 	Log *slog.Logger
-	// LocalRefs lets Resolve and Pull accept oci:/path and tar:/path. It is for
-	// hubs whose users may all read the whole machine.
+	// LocalRefs allows oci:/path and tar:/path in Resolve and Pull. Enable it only if all users may read the whole machine.
 	LocalRefs bool
-	// Insecure lists registries, host or host:port, to contact without TLS. They may
-	// have private addresses.
+	// Insecure lists registries (host or host:port) without TLS. They may have private addresses.
 	Insecure []string
-	// Private lists hosts, with a port if it is not 443, that may have private
-	// addresses. For others they are refused, or a reference could reach this network.
+	// Private lists hosts, with a port if it is not 443, that may have private addresses. Otherwise a reference could access
+	// the private network.
 	Private []string
-	// Proxy, if set, returns the proxy for a request. The proxy's own address is
-	// checked like any other; what it connects to is not checked.
+	// Proxy returns the proxy for a request; optional. The address of the proxy is checked like any other; the proxy's
+	// destinations are not.
 	Proxy func(*http.Request) (*url.URL, error)
-	// AuthFile is docker's config.json. Only credentials in the file itself are used;
-	// credential helpers are not run.
+	// AuthFile is Docker's config.json. Only credentials in the file are used; credential helpers are not run.
 	AuthFile string
-	// Privileges keeps setuid and setgid bits and file capabilities of layers
-	// that are unpacked from now on. Without root there are none.
+	// Privileges keeps setuid and setgid bits and file capabilities of new layers. It requires root.
 	Privileges bool
-	// Used lists the layer folders that sandboxes need. They are kept even if no image
-	// has them any more.
+	// Used lists the layer folders of sandboxes. They are kept even without an image.
 	Used func() ([]string, error)
-	// Grace is how long a layer is kept after Resolve returned it, until Used knows of
-	// it; 10 minutes if 0, none if negative.
+	// Grace is how long a layer is kept after Resolve has returned it, because Used may not list it yet. 0: 10 minutes;
+	// negative: none.
 	Grace time.Duration
 
 	MaxSize  int64 // of an image, unpacked; 32 GiB if 0
 	MaxFiles int64 // of an image; 2 million if 0
 	MinFree  int64 // disk space to keep free; 1 GiB if 0, nothing if negative
-	// Cache bounds the pulled images that nothing is based on any more, which count for no owner.
-	// 10 GiB if 0; none are kept if negative.
+	// Cache bounds unused pulled images, which count for no owner. 0: 10 GiB; negative: none are kept.
 	Cache int64
 }
 
@@ -84,9 +74,8 @@ type Config struct {
 type Image struct {
 	Ref    string `json:"ref"`    // the full reference
 	Digest string `json:"digest"` // of its manifest
-	// Layers are folders to use as lower folders of an overlay with userxattr,
-	// topmost first. Owners are as in the image, except that IDs above 65535 become
-	// nobody; without root everything belongs to the user of this process.
+	// Layers are the lower folders of an overlay with userxattr, topmost first. Files have the owners of the image; IDs above
+	// 65535 become nobody (65534). Without root all files belong to the current user.
 	Layers  []string          `json:"layers"`
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
@@ -108,8 +97,8 @@ type Store struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 	sweeper *sweeper
-	pulls   *flights[Image]
-	layers  *flights[layerInfo]
+	pulls   *sharedCalls[Image]
+	layers  *sharedCalls[layerInfo]
 	once    sync.Once
 	end     error
 
@@ -120,7 +109,7 @@ type Store struct {
 	private bool                 // without root, all files have one owner
 }
 
-// Open locks the folder and removes what is unfinished.
+// Open locks the folder and removes unfinished data.
 func Open(cfg Config) (*Store, error) {
 	if !filepath.IsAbs(cfg.Dir) {
 		return nil, errors.New("image store: an absolute Dir is required")
@@ -144,7 +133,7 @@ func Open(cfg Config) (*Store, error) {
 		handed: map[string]time.Time{}, private: os.Geteuid() != 0}
 	s.client = s.transport()
 	s.sweeper = &sweeper{wg: &s.wg, run: func() { sweep(s) }}
-	s.pulls, s.layers = newFlights[Image](ctx, &s.wg), newFlights[layerInfo](ctx, &s.wg)
+	s.pulls, s.layers = newSharedCalls[Image](ctx, &s.wg), newSharedCalls[layerInfo](ctx, &s.wg)
 	if err := errors.Join(s.clean(), s.loadRecords()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open image store: %w", err), s.Close())
 	}
@@ -181,7 +170,7 @@ func (s *Store) Close() error {
 	return s.end
 }
 
-// clean removes what earlier processes did not finish.
+// clean removes unfinished data of previous processes.
 func (s *Store) clean() error {
 	tmp := s.path("tmp")
 	entries, err := os.ReadDir(tmp)

@@ -32,21 +32,20 @@ type layerInfo struct {
 	Files int64 `json:"files"`
 	// Attrs is what extended attributes take, in bytes.
 	Attrs int64 `json:"attrs,omitempty"`
-	// Opaque says that the layers below are hidden. Overlays ignore that mark on the
-	// root folder.
+	// Opaque: the layers below are hidden. Overlays ignore that mark on the root folder.
 	Opaque bool `json:"opaque,omitempty"`
 	// Scopes lists the repositories that have shown the layer's content.
 	Scopes []string `json:"scopes,omitempty"`
 }
 
-// entrySize is what an entry takes beside its content: an inode, a name, a partly used
-// block. It is also what disks of sandboxes have for each file.
+// entrySize is the size of an entry without its content: an inode, a name, a partly used block. Disk limits of sandboxes
+// use the same size per file.
 const entrySize = 4 << 10
 
-// footprint is what a layer counts as: holes count, and so do entries without content.
+// footprint is the size for which a layer counts. Holes and empty entries count.
 func (u layerInfo) footprint() int64 { return u.Size + u.Attrs + entrySize*u.Files }
 
-// maxScopes bounds the list. Others show the content each time.
+// maxScopes bounds the list. Other repositories must prove each time that they have the content.
 const maxScopes = 64
 
 const (
@@ -55,9 +54,8 @@ const (
 	attempts      = 3
 )
 
-// getLayer unpacks a layer unless it is stored. A download is shared only between
-// callers with the same source: another source may claim to have the layer just to
-// keep others waiting, or to make them fail.
+// getLayer unpacks a layer unless it is stored. Only callers with the same source share a download, because a hostile source
+// could block other callers or make them fail.
 func (s *Store) getLayer(ctx context.Context, b blob, p Progress, c *account) (layerInfo, error) {
 	for {
 		var own bool
@@ -72,7 +70,7 @@ func (s *Store) getLayer(ctx context.Context, b blob, p Progress, c *account) (l
 			return s.ensureLayer(ctx, b, report, c)
 		})
 		if err == nil && !own && b.scope != "" && !slices.Contains(u.Scopes, b.scope) {
-			return s.ensureLayer(ctx, b, p, c) // another repository has shown it, not ours
+			return s.ensureLayer(ctx, b, p, c) // another repository has proved it, not this one
 		}
 		if err == nil && !own {
 			return u, c.pay(b.id.Hex, u.footprint()) // another call has downloaded it
@@ -80,7 +78,7 @@ func (s *Store) getLayer(ctx context.Context, b blob, p Progress, c *account) (l
 		if err == nil || ctx.Err() != nil || own || errors.Is(err, sandbox.ErrClosed) {
 			return u, err
 		}
-		// The download of another image failed. Ours may succeed.
+		// The download of another caller failed. This one may succeed.
 	}
 }
 
@@ -97,8 +95,7 @@ func (s *Store) ensureLayer(ctx context.Context, b blob, report Progress, c *acc
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return u, err
 	}
-	// A layer that is stored is not given to whoever knows its name: the source must
-	// have its content.
+	// Knowing the digest of a stored layer is not sufficient to use it: the source must have its content.
 	get := func(ctx context.Context, b blob, report Progress) (layerInfo, error) {
 		return s.download(ctx, b, report, c)
 	}
@@ -128,7 +125,7 @@ func (s *Store) readLayerInfo(id string) (u layerInfo, err error) {
 	return u, err
 }
 
-// verify reads a stored layer from another source, and fails if that has something else.
+// verify reads a stored layer from another source, and fails if the content differs.
 func (s *Store) verify(ctx context.Context, b blob, report Progress) (u layerInfo, err error) {
 	in, err := b.open(ctx)
 	if err != nil {
@@ -150,7 +147,7 @@ func (s *Store) verify(ctx context.Context, b blob, report Progress) (u layerInf
 	return s.addScope(b)
 }
 
-// addScope notes that a repository has shown a layer's content.
+// addScope records that a repository has the content of a layer.
 func (s *Store) addScope(b blob) (u layerInfo, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,20 +226,19 @@ func (s *Store) fill(ctx context.Context, tmp string, b blob, bill *bill, in io.
 	if err != nil {
 		return layerInfo{}, err
 	}
-	// What follows the end of the tar is part of the content, too.
+	// Data after the end of the tar is part of the content, too.
 	if _, err := io.Copy(io.Discard, sum); err != nil {
 		return layerInfo{}, err
 	}
 	return u, sum.match(b)
 }
 
-// newSummer bounds what is read of a layer: names and attributes take space, too, in the
-// stream and on the disk.
+// newSummer limits the size of a layer, including names and attributes.
 func (s *Store) newSummer(plain io.Reader) *summer {
 	return &summer{r: plain, left: s.cfg.MaxSize + 4096*s.cfg.MaxFiles, hash: sha256.New()}
 }
 
-// match fails if what was read is not the layer.
+// match fails if the content is not that of the layer.
 func (s *summer) match(b blob) error {
 	if got := hex.EncodeToString(s.hash.Sum(nil)); got != b.id.Hex {
 		return fmt.Errorf("%w: %w: got sha256:%s", ErrInvalid, errDigest, got)
@@ -287,7 +283,7 @@ func decompress(r io.Reader) (io.Reader, func(), error) {
 type meter struct {
 	r          io.Reader
 	ctx        context.Context
-	n, told    int64
+	n, last    int64 // transferred so far, and at the last report
 	size       int64
 	report     Progress
 	everything bool
@@ -302,14 +298,14 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	n, err := m.r.Read(p)
 	m.n += int64(n)
-	if m.n-m.told >= step || errors.Is(err, io.EOF) && !m.everything {
-		m.told, m.everything = m.n, errors.Is(err, io.EOF)
+	if m.n-m.last >= step || errors.Is(err, io.EOF) && !m.everything {
+		m.last, m.everything = m.n, errors.Is(err, io.EOF)
 		m.report(min(m.n, m.size), m.size)
 	}
 	return n, err
 }
 
-// summer hashes what is read, and stops what is too long.
+// summer is a reader that hashes its data and limits its size.
 type summer struct {
 	r    io.Reader
 	left int64

@@ -114,8 +114,7 @@ func (s *Store) List() []Image {
 	return list
 }
 
-// Remove removes an image, with the layers that nothing needs any more. It returns
-// the size of their files.
+// Remove removes an image and unused layers. It returns the size of the removed files.
 func (s *Store) Remove(ref string) (freed int64, err error) {
 	key := ref
 	if !isLocal(ref) {

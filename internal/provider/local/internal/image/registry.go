@@ -86,7 +86,7 @@ func (s *Store) parse(ref string) (name.Reference, error) {
 	return r, nil
 }
 
-// explain turns a failed request into what it means and what to do about it.
+// explain adds the error code for callers, and advice, to an error of a registry.
 func explain(err error, ref string) error {
 	if te, ok := errors.AsType[*transport.Error](err); ok {
 		switch te.StatusCode {
@@ -112,7 +112,7 @@ func explain(err error, ref string) error {
 	return fmt.Errorf("get image %s: %w", ref, err)
 }
 
-// errNotAllowed means that the operator has not allowed a registry.
+// errNotAllowed reports that the operator has not allowed a registry.
 var errNotAllowed = errors.New("the operator can allow it")
 
 // isNetwork reports whether the way to a registry caused an error, or the registry itself.
@@ -130,7 +130,7 @@ func isReserved(ref string) bool {
 	return strings.HasSuffix(host, ".invalid")
 }
 
-// tlsOnly refuses requests without TLS except to insecure registries.
+// tlsOnly rejects requests without TLS except to insecure registries.
 type tlsOnly struct{ s *Store }
 
 func (t tlsOnly) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -13,11 +13,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// parallel is how many layers of an image are downloaded at the same time.
+// parallel is the maximum number of concurrent downloads of layers of an image.
 const parallel = 3
 
-// Resolve returns the image that is stored under the reference, or pulls it. It does
-// not check whether a tag has moved since; Pull does.
+// Resolve returns the stored image of a reference, or pulls it. It does not check whether the tag has changed; Pull does.
 func (s *Store) Resolve(ctx context.Context, ref string) (Image, error) {
 	key, err := s.key(ref)
 	if err != nil {
@@ -30,7 +29,7 @@ func (s *Store) Resolve(ctx context.Context, ref string) (Image, error) {
 	return s.Pull(ctx, ref, nil)
 }
 
-// Pull downloads what the reference means now, except for layers that are stored.
+// Pull downloads the current image of a reference, except stored layers.
 func (s *Store) Pull(ctx context.Context, ref string, p Progress) (Image, error) {
 	key, err := s.key(ref)
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *Store) Pull(ctx context.Context, ref string, p Progress) (Image, error)
 		if err == nil || ctx.Err() != nil || own || !isRefusal(err) {
 			return img, err
 		}
-		// Another caller had no room left. This one may have.
+		// Another caller had no remaining space. This one may have.
 	}
 }
 

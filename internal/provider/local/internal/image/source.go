@@ -23,9 +23,9 @@ const (
 
 // source returns the parts of images.
 type source interface {
-	// manifest returns an image's or an index's manifest, unchecked.
+	// manifest returns the manifest of an image or index, without verification.
 	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
-	// blob returns a config or a layer, unchecked, as it is stored.
+	// blob returns a stored config or layer, without verification.
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
 }
 
@@ -41,15 +41,15 @@ type blob struct {
 	id   v1.Hash // of the tar
 	size int64   // as transferred
 	from string  // its source
-	// scope is who vouches for it: a repository, whose readers may have all its layers,
-	// or empty if every source must show the content itself.
+	// scope is a repository whose readers may access all its layers; empty if every source must prove that it has the
+	// content.
 	scope string
 	open  func(context.Context) (io.ReadCloser, error)
 }
 
 // find follows a descriptor to the image for this platform.
 func find(ctx context.Context, src source, d v1.Descriptor) (found, error) {
-	// Indexes may hold indexes; no honest image has more than a few levels.
+	// Indexes may contain indexes; valid images have only a few levels.
 	for range 4 {
 		raw, err := src.manifest(ctx, d)
 		if err != nil {

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// sweeper plans the removal, in the background, of what nothing needs any more.
+// sweeper schedules the removal of unused layers and images in the background.
 type sweeper struct {
 	wg  *sync.WaitGroup
 	run func()
 
 	mu     sync.Mutex
-	timer  *time.Timer // nil: nothing is planned
+	timer  *time.Timer // nil: no sweep is scheduled
 	at     time.Time
-	plans  int // how many there were
+	plans  int // number of scheduled sweeps
 	closed bool
 }
 
-// after plans a sweep, unless an earlier one is planned.
+// after schedules a sweep, unless an earlier one is scheduled.
 func (w *sweeper) after(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,7 @@ func (w *sweeper) after(d time.Duration) {
 	})
 }
 
-// stop cancels a planned sweep. The lock is held.
+// stop cancels a scheduled sweep. The caller holds the lock.
 func (w *sweeper) stop() {
 	if w.timer != nil && w.timer.Stop() {
 		w.wg.Done()
@@ -64,11 +64,10 @@ func (w *sweeper) close() {
 	w.stop()
 }
 
-// Sweep removes, soon and in the background, layers that nothing needs any more, and pulled
-// images beyond Cache that nothing is based on.
+// Sweep removes unused layers, and unused pulled images that exceed Cache, in the background.
 func (s *Store) Sweep() { s.sweeper.after(0) }
 
-// sweep is what the sweeper runs.
+// sweep removes unused layers and images.
 func sweep(s *Store) {
 	_, err := s.Prune()
 	if err = errors.Join(evict(s), err); err != nil {
@@ -76,7 +75,7 @@ func sweep(s *Store) {
 	}
 }
 
-// used lists the layer folders that sandboxes and snapshots need.
+// used lists the layer folders of sandboxes and snapshots.
 func (c *Config) used() (map[string]bool, error) {
 	used := map[string]bool{}
 	if c.Used == nil {
@@ -92,8 +91,7 @@ func (c *Config) used() (map[string]bool, error) {
 	return used, nil
 }
 
-// evict removes the pulled images that have been unused for longest, until the rest of the
-// unused ones fits into the cache.
+// evict removes the least recently used unused images until the remaining ones fit into the cache.
 func evict(s *Store) error {
 	used, err := s.cfg.used()
 	if err != nil {
@@ -116,8 +114,8 @@ func evict(s *Store) error {
 	return errors.Join(errs...)
 }
 
-// excess lists the unused images that do not fit into the cache. Later reports whether others
-// are kept for now because they were returned a moment ago.
+// excess lists the unused images that do not fit into the cache. Later reports whether others are kept temporarily because
+// they were returned recently.
 func excess(s *Store, used map[string]bool) (refs []string, later bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

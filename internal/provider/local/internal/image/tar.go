@@ -119,7 +119,7 @@ func (p *packer) entry(dir *os.File, base, name string, depth int) error {
 	return nil
 }
 
-// ignoreMissing ignores that a file was removed meanwhile.
+// ignoreMissing ignores errors about removed files.
 func ignoreMissing(err error, name string) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -169,7 +169,7 @@ func (p *packer) opaque(d *os.File, name string) error {
 }
 
 func (p *packer) file(in *os.File, base string, h *tar.Header, size int64) error {
-	// O_NONBLOCK: it may have become a pipe meanwhile.
+	// O_NONBLOCK, because the file may have been replaced with a pipe.
 	fd, err := unix.Openat(int(in.Fd()), base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ignoreMissing(err, h.Name)
@@ -232,8 +232,8 @@ func attributes(fd int) (attrs map[string]string, white bool, err error) {
 	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
 		return nil, false, nil
 	}
-	const most = 64 << 10 // the kernel's own limit
-	buf, value := make([]byte, most), make([]byte, most)
+	const limit = 64 << 10 // of the kernel
+	buf, value := make([]byte, limit), make([]byte, limit)
 	if n, err = unix.Flistxattr(fd, buf); err != nil {
 		return nil, false, err
 	}
@@ -241,7 +241,7 @@ func attributes(fd int) (attrs map[string]string, white bool, err error) {
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00") {
 		n, err := unix.Fgetxattr(fd, name, value)
 		if err != nil {
-			continue // removed meanwhile, or not for us to see
+			continue // removed or not accessible
 		}
 		attrs[name] = string(value[:n])
 		white = white || name == attrWhiteout || name == "trusted.overlay.whiteout"
@@ -249,8 +249,8 @@ func attributes(fd int) (attrs map[string]string, white bool, err error) {
 	return attrs, white, nil
 }
 
-// rootCapability removes the root ID from file capabilities: on disk it may be that
-// of the sandbox's root, and in a layer they are always root's.
+// rootCapability removes the root ID from file capabilities: on disk it may be the ID of the sandbox's root, and in a layer
+// they always belong to root.
 func rootCapability(v string) string {
 	const size = 24 // revision 3: as revision 2, and then an ID
 	if len(v) != size || v[3] != 3 {

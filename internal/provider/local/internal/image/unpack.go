@@ -27,7 +27,7 @@ const (
 const (
 	markPrefix = ".wh."
 	markOpaque = ".wh..wh..opq"
-	markOther  = ".wh..wh." // of AUFS, which nothing uses any more
+	markOther  = ".wh..wh." // of AUFS, which is obsolete
 )
 
 // The depth is bounded, so that a tree can be walked with one open folder per level.
@@ -56,8 +56,8 @@ type unpacker struct {
 	root   int
 	prefix string // the root's path, as the kernel reports it
 	layerInfo
-	at     folder          // the last one used: entries of a folder follow each other
-	dirs   map[string]attr // set at the end, when nothing is written to the folders any more
+	at     folder          // the last folder used: entries of a folder follow each other
+	dirs   map[string]attr // set at the end, because writing to folders changes them
 	white  map[string]bool // whiteouts that were created
 	opaque map[string]bool // folders that were made opaque
 	buf    []byte
@@ -66,7 +66,7 @@ type unpacker struct {
 	sought int64 // names searched for folders that were replaced
 }
 
-// folder is an open folder: its name in the tar, and where it really is.
+// folder is an open folder: its name in the tar, and its real path.
 type folder struct {
 	fd         int
 	name, real string
@@ -119,7 +119,7 @@ func markInvalid(err error) error {
 	return err
 }
 
-// clip bounds what an error quotes.
+// clip shortens a name for an error.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "…"
@@ -127,8 +127,7 @@ func clip(s string) string {
 	return s
 }
 
-// relative returns a name relative to the root. Names with .. are refused even where
-// they would stay inside: no honest tool writes them.
+// relative returns a name relative to the root. It rejects all names with .., because valid tools do not write them.
 func relative(name string) (string, error) {
 	if len(name) > maxName || strings.ContainsRune(name, 0) {
 		return "", fmt.Errorf("%w: bad name", ErrInvalid)
@@ -234,7 +233,7 @@ func (u *unpacker) count(files, bytes int64) error {
 	return nil
 }
 
-// reserve takes room for bytes from the owner's.
+// reserve reserves space of the owner.
 func (u *unpacker) reserve(bytes int64) error {
 	if u.take == nil {
 		return nil
@@ -242,8 +241,7 @@ func (u *unpacker) reserve(bytes int64) error {
 	return u.take(bytes)
 }
 
-// note counts the memory that a name takes. With nested folders, names are far longer
-// than the headers that they come from.
+// note counts the memory of a name. With nested folders, names are much longer than their headers.
 func (u *unpacker) note(name string) error {
 	u.noted += int64(len(name)) + 64
 	if u.noted > cmp.Or(u.memory, 256<<20) {
@@ -252,7 +250,7 @@ func (u *unpacker) note(name string) error {
 	return nil
 }
 
-// file writes a regular file, with holes in the place of zeros.
+// file writes a regular file, with holes instead of zeros.
 func (u *unpacker) file(in folder, base string, h *tar.Header, r io.Reader) (err error) {
 	if h.Size < 0 {
 		return fmt.Errorf("%w: bad size", ErrInvalid)
@@ -281,7 +279,7 @@ func (u *unpacker) file(in folder, base string, h *tar.Header, r io.Reader) (err
 	if err := u.attributes(fd, h); err != nil {
 		return err
 	}
-	// A change of owner clears setuid, so the mode comes after it.
+	// A change of owner clears setuid, so the mode is set afterwards.
 	if err := unix.Fchmod(fd, u.mode(h)); err != nil {
 		return err
 	}
@@ -375,7 +373,7 @@ func (u *unpacker) dir(in folder, base string, h *tar.Header) error {
 	return u.setFolder(folder{fd: fd, real: real}, h)
 }
 
-// mkdir creates a folder in the place of anything else.
+// mkdir creates a folder, and replaces any other entry.
 func (u *unpacker) mkdir(in folder, base string) error {
 	was, err := u.clear(in, base)
 	if err != nil {
@@ -395,13 +393,13 @@ func (u *unpacker) mkdir(in folder, base string) error {
 	}
 	u.dirs[real] = attr{mode: 0o755}
 	if was {
-		// It replaces what is below, and is not merged with it.
+		// It replaces the entry below, and is not merged with it.
 		return u.setOpaque(in, base, real)
 	}
 	return nil
 }
 
-// setFolder sets the owner of a folder, and notes what finish sets.
+// setFolder sets the owner of a folder, and records the attributes for finish.
 func (u *unpacker) setFolder(f folder, h *tar.Header) error {
 	if u.owners {
 		if err := unix.Fchown(f.fd, owner(h.Uid), owner(h.Gid)); err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder opens a folder by its name, through links as they would lead inside, and
-// creates what is missing. It stays open until the next call.
+// folder opens a folder by its name, resolves links relative to the root, and creates missing folders. The result is open
+// until the next call.
 func (u *unpacker) folder(name string) (folder, error) {
 	if u.at.fd >= 0 && u.at.name == name {
 		return u.at, nil
@@ -28,7 +28,7 @@ func (u *unpacker) folder(name string) (folder, error) {
 	return f, nil
 }
 
-// forget closes the folder that is kept open.
+// forget closes the open folder.
 func (u *unpacker) forget() {
 	if u.at.fd >= 0 {
 		unix.Close(u.at.fd)
@@ -77,8 +77,7 @@ func (u *unpacker) find(name string) (folder, error) {
 	return folder{fd, name, real}, err
 }
 
-// locate asks the kernel where a folder is that was reached through links. Otherwise
-// links could nest folders without end.
+// locate returns the real path of a folder that was reached through links. Otherwise links could nest folders endlessly.
 func (u *unpacker) locate(fd int, name string) (folder, error) {
 	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err == nil {
@@ -94,7 +93,7 @@ func (u *unpacker) locate(fd int, name string) (folder, error) {
 	return folder{}, err
 }
 
-// clear removes what an entry replaces. It reports whether that was a whiteout.
+// clear removes the entry that another one replaces. It reports whether it was a whiteout.
 func (u *unpacker) clear(in folder, base string) (was bool, err error) {
 	real := path.Join(in.real, base)
 	if was = u.white[real]; was {
@@ -103,12 +102,11 @@ func (u *unpacker) clear(in folder, base string) (was bool, err error) {
 	}
 	err = unix.Unlinkat(in.fd, base, 0)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-		// The folder kept open may be below it. The caller's is not: it contains it.
+		// The open folder may be below it. The folder of the caller contains it.
 		if u.at.fd != in.fd {
 			u.forget()
 		}
-		// Layers rarely replace their own entries, and hostile ones do so to keep us
-		// searching.
+		// Layers rarely replace their own entries; hostile layers do it to slow down the search.
 		if u.sought += int64(len(u.dirs) + len(u.white) + len(u.opaque)); u.sought > 1<<28 {
 			return false, fmt.Errorf("%w: it replaces too many of its own folders", ErrInvalid)
 		}
@@ -165,8 +163,7 @@ func remove(parent int, name string) error {
 	}
 }
 
-// finish sets what folders could not have while they were written to, the deepest
-// first, and removes whiteouts where everything is hidden already.
+// finish sets the attributes of folders, deepest first, and removes whiteouts in opaque folders.
 func (u *unpacker) finish() error {
 	u.forget()
 	if u.since > 0 && u.check != nil {

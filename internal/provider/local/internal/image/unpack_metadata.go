@@ -21,7 +21,7 @@ func (u *unpacker) attributes(fd int, h *tar.Header) error {
 			continue
 		}
 		size := int64(len(name) + len(value))
-		if !counted { // some filesystems keep the attributes of a file in a block of their own
+		if !counted { // some filesystems store the attributes of a file in a separate block
 			counted, size = true, size+entrySize
 		}
 		if err := u.reserve(size); err != nil {

@@ -35,7 +35,7 @@ func (u *unpacker) whiteout(in folder, mark string) error {
 	case err != nil:
 		return err
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-		// The folder of this layer stays, and hides those below.
+		// The folder of this layer is kept, and hides those below.
 		return u.setOpaque(in, base, real)
 	default:
 		return nil // the file of this layer hides those below anyway
@@ -54,8 +54,8 @@ func (u *unpacker) whiteout(in folder, mark string) error {
 	return err
 }
 
-// whiteoutAttr creates a whiteout where not even this device may be created. Linux
-// supports it since 6.7, in folders that are marked to hold some.
+// whiteoutAttr creates a whiteout without a device node, for filesystems that forbid it. Linux supports it since 6.7, in
+// marked folders.
 func (u *unpacker) whiteoutAttr(in folder, base string) error {
 	fd, err := unix.Openat(in.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 )
 
-// Attach opens the layers of a state folder that a hub may be using, for Pin alone. Our own
-// filesystem is mounted once more, at no path: the mount ends with this process.
+// Attach opens the layers of a state folder that a hub may be using, only for Pin. It mounts the filesystem without a
+// path; the mount ends with this process.
 func Attach(dir string) (*Store, error) {
 	s := &Store{dir: filepath.Join(dir, storeName), refs: map[string]int{}, owners: map[uint64]bool{}}
 	s.sandboxes, s.volumes = filepath.Join(dir, sandboxesName), filepath.Join(dir, volumesName)
@@ -21,7 +21,7 @@ func Attach(dir string) (*Store, error) {
 		s.subvol = os.Geteuid() == 0 && isBtrfs(s.dir)
 		return s, nil
 	}
-	mount, err := mountNowhere(image)
+	mount, err := mountDetached(image)
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +30,8 @@ func Attach(dir string) (*Store, error) {
 	return s, nil
 }
 
-// mountNowhere mounts a filesystem in a file for whoever has the returned folder open.
-func mountNowhere(image string) (*os.File, error) {
+// mountDetached mounts a filesystem in a file without a path. It returns the root folder.
+func mountDetached(image string) (*os.File, error) {
 	f, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -64,19 +64,18 @@ func mountNowhere(image string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), image), nil
 }
 
-// Pinned is a folder that stands still.
+// Pinned is a folder whose content does not change.
 type Pinned struct {
 	Path      string
 	Subvolume bool
 	release   func() error
 }
 
-// Release ends it. It fails if the copy was not there any more: then what was read of it may
-// be incomplete.
+// Release removes the copy. It fails if the copy did not exist: data that was read from it may be incomplete.
 func (p Pinned) Release() error { return p.release() }
 
-// Pin makes a layer or a volume stand still, if it is a subvolume: it copies it in one step.
-// Another folder is used as it is. If this process is killed, the next hub removes the copy.
+// Pin copies a layer or volume atomically if it is a subvolume, and otherwise uses it directly. If this process is
+// killed, the next hub removes the copy.
 func (s *Store) Pin(path string) (Pinned, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -90,7 +89,7 @@ func (s *Store) Pin(path string) (Pinned, error) {
 		return Pinned{}, fmt.Errorf("copy %s: %w", path, err)
 	}
 	return Pinned{Path: s.Path(name), Subvolume: true, release: func() error {
-		_, gone := os.Lstat(s.Path(name))
-		return errors.Join(gone, s.remove(name))
+		_, missing := os.Lstat(s.Path(name))
+		return errors.Join(missing, s.remove(name))
 	}}, nil
 }

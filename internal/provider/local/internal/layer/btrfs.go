@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 )
 
-// The ioctls of btrfs that we use, from linux/btrfs.h.
+// ioctls of btrfs, from linux/btrfs.h.
 const (
 	btrfsResize       = 0x50009403
 	btrfsSubvolCreate = 0x5000940e
@@ -71,8 +71,7 @@ func btrfsNamed(dir string, call uintptr, name string) error {
 	return btrfs(d, call, unsafe.Pointer(&a))
 }
 
-// snapshotSubvol creates a read-only copy of a subvolume, including everything that
-// was written to it before. It shares all data with the original until that changes.
+// snapshotSubvol creates a read-only copy of the current content of a subvolume. Both share unchanged data.
 func snapshotSubvol(from, dir, name string) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -89,9 +88,8 @@ func snapshotSubvol(from, dir, name string) error {
 	return btrfs(d, btrfsSnapCreateV2, unsafe.Pointer(&a))
 }
 
-// seed is an empty btrfs of 128 MiB, as created by "mkfs.btrfs -m single -d single":
-// those of its 4 KiB blocks that are not zero, each preceded by its number. It lets
-// us create a filesystem where that program is not installed; it is grown afterwards.
+// seed is an empty btrfs of 128 MiB, as created by "mkfs.btrfs -m single -d single": its non-zero 4 KiB blocks, each
+// preceded by its number. With it, mkfs.btrfs does not have to be installed. The filesystem is grown after mounting.
 //
 //go:embed btrfs.seed.gz
 var seed []byte
@@ -107,8 +105,7 @@ const (
 	metadataUUID  = 1 << 10
 )
 
-// writeSeed writes an empty btrfs to f. It gets a new UUID, or the kernel would take
-// two such filesystems for one.
+// writeSeed writes an empty btrfs to f. It gets a new UUID, because the kernel identifies filesystems by UUID.
 func writeSeed(f *os.File) error {
 	z, err := gzip.NewReader(bytes.NewReader(seed))
 	if err != nil {
@@ -134,11 +131,10 @@ func writeSeed(f *os.File) error {
 	return f.Sync()
 }
 
-// setUUID changes the UUID in a superblock. The metadata blocks keep the old one,
-// which the superblock then names as theirs.
+// setUUID changes the UUID in a superblock. The metadata blocks keep the old UUID, which the superblock references.
 func setUUID(super []byte) error {
 	if len(super) != superSize || string(super[superMagic:superMagic+8]) != "_BHRfS_M" {
-		return errors.New("the btrfs seed holds no superblock")
+		return errors.New("the btrfs seed has no superblock")
 	}
 	copy(super[superMetadata:superMetadata+16], super[superFSID:])
 	rand.Read(super[superFSID : superFSID+16])
@@ -148,8 +144,8 @@ func setUUID(super []byte) error {
 	return nil
 }
 
-// btrfsUsage reads how much a mounted btrfs holds: of data, and of metadata, which
-// includes small files. Statfs learns of neither before it is written back.
+// btrfsUsage returns the used space of a mounted btrfs: data, and metadata, which includes small files. Statfs reports
+// both only after writeback.
 func (s *Store) btrfsUsage() (data, meta int64, ok bool) {
 	if s.sysfs == "" {
 		return 0, 0, false

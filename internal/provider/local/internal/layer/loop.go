@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountImage mounts a filesystem in a file. If it is mounted already, for example
-// by sandboxes that outlived their hub, the same loop device is used: two on one file
-// would destroy each other.
+// mountImage mounts a filesystem in a file. If sandboxes of a previous hub still use it, it reuses their loop device: two
+// loop devices for one file would corrupt it.
 func mountImage(image, at string) error {
 	f, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
@@ -26,7 +25,7 @@ func mountImage(image, at string) error {
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", image, err)
 	}
-	defer loop.Close() // it detaches when nobody has it open or mounted any more
+	defer loop.Close() // it detaches when it is neither open nor mounted
 	// Deleted layers are freed with each commit.
 	if err := unix.Mount(loop.Name(), at, "btrfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "commit=5"); err != nil {
 		return fmt.Errorf("mount %s: %w", image, err)
@@ -52,7 +51,7 @@ func findLoop(f *os.File) (*os.File, error) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(a, "/sys/block/"), "/")
 		loop, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
 		if err != nil {
-			continue // detached meanwhile, or hidden from us and so not ours
+			continue // it was detached, or belongs to another namespace
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(loop.Fd()))
 		if err == nil && info.Device == want.Dev && info.Inode == want.Ino {

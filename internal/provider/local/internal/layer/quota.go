@@ -16,32 +16,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 )
 
-// Quotas: btrfs counts what was allocated for a subvolume and refuses more. That
-// includes files that are deleted but open, and names and attributes.
+// Quotas: btrfs limits the space that is allocated for a subvolume. That includes deleted open files, names and attributes.
 //
-// We use simple quotas (Linux 6.7), which charge an extent to the subvolume that it was
-// allocated for until it is freed. A full quota follows every reference instead, which
-// is slow, and needs a rescan at times; it is used on older kernels. With either, data
-// that only a snapshot still refers to counts for the layer that wrote it, or for none.
+// Simple quotas (Linux 6.7) count an extent for the subvolume that has allocated it. On older kernels, full quotas are
+// used, which track every reference, are slow, and sometimes require a rescan. With both, data that only a snapshot
+// references counts for the layer that wrote it, or for none.
 
-// The ioctls of quotas, from linux/btrfs.h.
+// ioctls of quotas, from linux/btrfs.h.
 const (
-	btrfsQuotaCtl      = 0xc0109428
-	btrfsQgroupLimit   = 0x8030942b
-	btrfsQgroupAssign  = 0x40189429
-	btrfsQgroupCreate  = 0x4010942a
-	btrfsInoLookup     = 0xd0009412
-	quotaEnable        = 1
-	quotaEnableSimple  = 4
-	limitReferenced    = 1 << 0
-	firstFree          = 256 // the object ID of a subvolume's root folder
-	noLimit            = ^uint64(0)
-	quotaSlack         = 1 << 20 // for names and attributes of an almost empty disk
-	qgroups            = "qgroups"
-	referencedFile     = "referenced"
-	reservedFile       = "rsv_data"
-	dropThresholdFile  = "drop_subtree_threshold"
-	neverGiveUpOnDrops = "8"
+	btrfsQuotaCtl     = 0xc0109428
+	btrfsQgroupLimit  = 0x8030942b
+	btrfsQgroupAssign = 0x40189429
+	btrfsQgroupCreate = 0x4010942a
+	btrfsInoLookup    = 0xd0009412
+	quotaEnable       = 1
+	quotaEnableSimple = 4
+	limitReferenced   = 1 << 0
+	firstFree         = 256 // the object ID of a subvolume's root folder
+	noLimit           = ^uint64(0)
+	quotaSlack        = 1 << 20 // for names and attributes of an almost empty disk
+	qgroups           = "qgroups"
+	referencedFile    = "referenced"
+	reservedFile      = "rsv_data"
+	dropThresholdFile = "drop_subtree_threshold"
+	maxDropThreshold  = "8"
 )
 
 type quotaCtlArgs struct{ cmd, status uint64 }
@@ -56,11 +54,11 @@ type inoLookupArgs struct {
 	name         [4080]byte
 }
 
-// enableQuota makes the filesystem keep quotas, or says why it does not. On one that is
-// not ours that is its administrator's decision.
+// enableQuota enables quotas, or returns why there are none. On the filesystem of the host, only the administrator
+// enables them.
 func (s *Store) enableQuota() error {
 	if s.sysfs == "" {
-		return errors.New("its usage is not in /sys/fs/btrfs")
+		return errors.New("the filesystem is not listed in /sys/fs/btrfs")
 	}
 	groups := filepath.Join(filepath.Dir(s.sysfs), qgroups)
 	if !tree.Exists(groups) {
@@ -72,10 +70,9 @@ func (s *Store) enableQuota() error {
 			return fmt.Errorf("enable quotas: %w", err)
 		}
 	}
-	// A full quota would else give up when a large folder is deleted. Simple ones do not
-	// have the file.
+	// Otherwise full quotas become inconsistent when a large folder is deleted. Simple quotas do not have the file.
 	if drop := filepath.Join(groups, dropThresholdFile); tree.Exists(drop) {
-		os.WriteFile(drop, []byte(neverGiveUpOnDrops), 0)
+		os.WriteFile(drop, []byte(maxDropThreshold), 0)
 	}
 	s.groups = groups
 	return nil
@@ -99,14 +96,12 @@ func (s *Store) turnOnQuota() error {
 // HasQuota reports whether the filesystem enforces limits, and if not, why.
 func (s *Store) HasQuota() (bool, error) { return s.groups != "", errors.Join(s.noQuota, s.why) }
 
-// SetLimit bounds what may be allocated for a layer of an owner from now on; 0 is no
-// limit. It does nothing without quotas.
+// SetLimit sets the size limit of a layer of an owner; 0 is no limit. It is a no-op without quotas.
 func (s *Store) SetLimit(layer, owner string, bytes int64) error {
 	return s.SetLimitOf(s.Path(layer), owner, bytes)
 }
 
-// SetLimitOf is SetLimit for any subvolume. Together, those of one owner can never fill
-// the filesystem.
+// SetLimitOf is SetLimit for any subvolume. All subvolumes of one owner together cannot fill the filesystem.
 func (s *Store) SetLimitOf(path, owner string, bytes int64) error {
 	if s.groups == "" {
 		return nil
@@ -137,16 +132,16 @@ func limitGroup(d *os.File, id uint64, bytes int64) error {
 	return btrfs(d, btrfsQgroupLimit, unsafe.Pointer(&a))
 }
 
-// ownerGroup is the ID of the quota group of all that an owner has.
+// ownerGroup returns the ID of the quota group of an owner.
 func ownerGroup(owner string) uint64 {
 	sum := sha256.Sum256([]byte(owner))
 	return 1<<48 | uint64(binary.BigEndian.Uint32(sum[:])) + 1
 }
 
-// ownerPart is the part of the filesystem, in tenths, that all of one owner may fill.
+// ownerPart is the part of the filesystem, in tenths, that one owner may fill.
 const ownerPart = 9
 
-// joinOwner makes a subvolume count for its owner, too.
+// joinOwner adds a subvolume to the quota group of its owner.
 func (s *Store) joinOwner(d *os.File, id uint64, owner string) error {
 	group := ownerGroup(owner)
 	s.mu.Lock()
@@ -175,14 +170,14 @@ func (s *Store) joinOwner(d *os.File, id uint64, owner string) error {
 	return nil
 }
 
-// subvolID returns the ID of a subvolume, which is that of its quota group.
+// subvolID returns the ID of a subvolume and of its quota group.
 func subvolID(d *os.File) (uint64, error) {
 	look := inoLookupArgs{object: firstFree}
 	err := btrfs(d, btrfsInoLookup, unsafe.Pointer(&look))
 	return look.tree, err
 }
 
-// Used is what is allocated for a layer; ok is false without quotas.
+// Used returns the allocated space of a layer; ok is false without quotas.
 func (s *Store) Used(layer string) (bytes int64, ok bool) { return s.UsedBy(s.Path(layer)) }
 
 // UsedBy is Used for any subvolume.
@@ -214,8 +209,7 @@ func (s *Store) UsedBy(path string) (bytes int64, ok bool) {
 	return bytes, true
 }
 
-// MakeSubvolume creates a folder that can have a limit, and ok is true, if the
-// filesystem supports that.
+// MakeSubvolume creates a subvolume, which can have a limit; ok is false if the filesystem does not support it.
 func (s *Store) MakeSubvolume(path string) (ok bool, err error) {
 	if !s.subvol {
 		return false, nil

@@ -2,12 +2,10 @@ package layer
 
 import "errors"
 
-// A layer is kept while a disk is built on it: that of a sandbox, of a snapshot, or
-// one that a call is about to create. The counts are never written down; they
-// follow from the records. So a hub that dies at any moment leaves, at worst, layers
-// that nothing is built on, and the next one removes them.
+// A layer is kept while a disk uses it: the disk of a sandbox, of a snapshot, or one that a call is creating. The counts
+// are not stored; they follow from the records. If a hub dies, the next one removes unused layers.
 
-// Hold keeps layers until each was dropped as often as it was held.
+// Hold holds layers. Call Drop as often.
 func (s *Store) Hold(layers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -16,7 +14,7 @@ func (s *Store) Hold(layers ...string) {
 	}
 }
 
-// Drop releases layers and removes those that nobody holds any more.
+// Drop releases layers, and removes those that are not held.
 func (s *Store) Drop(layers ...string) error {
 	var unused []string
 	s.mu.Lock()
@@ -34,7 +32,7 @@ func (s *Store) Drop(layers ...string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveUnheld removes all layers that nobody holds, as far as that is possible.
+// RemoveUnheld removes all layers that are not held. It continues after errors.
 func (s *Store) RemoveUnheld() error {
 	names, err := s.names()
 	if err != nil {

@@ -1,11 +1,8 @@
-// Package layer keeps layers: trees of files by which the disks of sandboxes grow,
-// one folder each.
+// Package layer stores the layers of disks, one folder each.
 //
-// It can copy a layer that is being written, which snapshots and forks are built
-// on: in one step and without using more disk space if the folders are subvolumes
-// of btrfs, otherwise file by file. Where the state folder is on another filesystem,
-// root creates a btrfs in a file. The package owns that file, its loop device and
-// its mount, and removes a layer when nobody holds it any more.
+// It copies layers for snapshots and forks: atomically and without additional disk space if the folders are subvolumes of
+// btrfs, otherwise file by file. If the state folder is on another filesystem, root creates a btrfs in a file. The
+// package owns that file, its loop device and its mount. It removes layers that are not held.
 package layer
 
 import (
@@ -25,51 +22,49 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Config says where layers are kept.
+// Config configures a Store.
 type Config struct {
 	// Dir is the state folder.
 	Dir string
-	// ImageSize bounds the filesystem that is created in a file; nine tenths of what
-	// is free if zero. NoImage creates none.
+	// ImageSize bounds the filesystem that is created in a file; default: nine tenths of the free space. NoImage creates
+	// none.
 	ImageSize int64
 	NoImage   bool
 }
 
-// Store keeps layers.
+// Store stores layers.
 type Store struct {
 	dir       string
 	sandboxes string
 	volumes   string
 	subvol    bool
-	image     string   // the file, if the filesystem is ours
-	mount     *os.File // of Attach: the filesystem's root, mounted at no path
+	image     string   // the file with the filesystem; empty if there is none
+	mount     *os.File // of Attach: the root of the filesystem, which is mounted at no path
 	sysfs     string   // reports the usage of a btrfs
-	why       error    // why layers are no subvolumes
-	groups    string   // the quota groups of a btrfs that keeps quotas, in /sys
-	noQuota   error    // why it keeps none
+	why       error    // why layers are not subvolumes
+	groups    string   // folder of the quota groups in /sys; empty without quotas
+	noQuota   error    // why there are no quotas
 
 	mu     sync.Mutex
-	refs   map[string]int  // how many disks are built on a layer
-	owners map[uint64]bool // the quota groups of owners that exist
+	refs   map[string]int  // how often a layer is held
+	owners map[uint64]bool // existing quota groups of owners
 }
 
-// WorkName is the folder in each layer that belongs to the overlays themselves.
-// It is not copied.
+// WorkName is the work folder of overlays in each layer. It is not copied.
 const WorkName = "work"
 
 const (
-	minImage      = 1 << 30   // a smaller one is not worth it
-	keepFree      = 256 << 20 // of the filesystem that holds an image
+	minImage      = 1 << 30   // minimum size
+	keepFree      = 256 << 20 // minimum free space of the filesystem that contains the image
 	imageName     = "disk.img"
 	storeName     = "disk"
 	sandboxesName = "sandboxes"
 	volumesName   = "volumes"
-	newMark       = ".new" // of an image that is not finished
+	newMark       = ".new" // of an unfinished image
 	layerBytes    = 8
 )
 
-// Open creates or finds the layers of a state folder, and the folder for what is
-// kept of sandboxes; see Sandboxes.
+// Open opens or creates the layers of a state folder, and the folder for sandboxes; see Sandboxes.
 func Open(cfg Config) (*Store, error) {
 	s, err := openLayers(cfg)
 	if err != nil {
@@ -85,16 +80,14 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Sandboxes is the folder that holds a folder for each sandbox. It is in our own
-// filesystem, if there is one: a record is then kept or lost together with the disk
-// that it describes, and a dozen small files for each sandbox cost a tenth of what
-// they cost on the usual filesystem of a machine.
+// Sandboxes returns the folder that contains the folders of sandboxes. It is in the filesystem of the layers: after a
+// power failure, a record and its disk are consistent, and small files are ten times cheaper than on other filesystems.
 func (s *Store) Sandboxes() string { return s.sandboxes }
 
-// Volumes is the folder for volumes, where they can have a limit, if that is possible.
+// Volumes returns the folder for volumes. It is on a filesystem with quotas, if there is one.
 func (s *Store) Volumes() string { return s.volumes }
 
-// Subvolumes reports whether layers can be copied in one step, and if not, why.
+// Subvolumes reports whether layers can be copied atomically, and if not, why.
 func (s *Store) Subvolumes() (bool, error) { return s.subvol, s.why }
 
 func openLayers(cfg Config) (*Store, error) {
@@ -114,13 +107,13 @@ func openLayers(cfg Config) (*Store, error) {
 	case err == nil:
 		s.image = image
 		if !isBtrfs(s.dir) {
-			// Its disks are needed: an error, no fallback to plain folders.
+			// It contains disks, so there is no fallback to plain folders.
 			err = mountImage(image, s.dir)
 		}
 	case isBtrfs(s.dir):
 		err = nil
 	case cfg.NoImage:
-		s.why = errors.New("the configuration forbids a filesystem in a file")
+		s.why = errors.New("the configuration disables the filesystem in a file")
 		return s, nil
 	default:
 		if s.why = s.makeImage(image, cfg.ImageSize); s.why == nil {
@@ -141,11 +134,10 @@ func isBtrfs(dir string) bool {
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.BTRFS_SUPER_MAGIC
 }
 
-// makeImage creates and mounts a filesystem in a file, which takes disk space only
-// as it fills. A folder that already holds layers stays as it is.
+// makeImage creates and mounts a filesystem in a sparse file. It fails if the folder contains layers already.
 func (s *Store) makeImage(image string, size int64) error {
 	if used, err := os.ReadDir(s.dir); err != nil || len(used) > 0 {
-		return errors.Join(errors.New("its layers are plain folders already"), err)
+		return errors.Join(errors.New("existing layers are plain folders"), err)
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
@@ -170,7 +162,7 @@ func (s *Store) makeImage(image string, size int64) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	// It gets its name only after the kernel has accepted it.
+	// Rename it after the kernel has accepted it.
 	if err := mountImage(tmp, s.dir); err != nil {
 		return err
 	}
@@ -180,8 +172,7 @@ func (s *Store) makeImage(image string, size int64) error {
 	return nil
 }
 
-// removeUnfinished removes an image that a killed hub did not finish. It may be
-// mounted, but holds nothing yet.
+// removeUnfinished removes the unfinished image of a killed hub. It may be mounted, but is empty.
 func (s *Store) removeUnfinished(image string) error {
 	tmp := image + newMark
 	if !tree.Exists(tmp) {
@@ -195,8 +186,8 @@ func (s *Store) removeUnfinished(image string) error {
 	return os.Remove(tmp)
 }
 
-// Close unmounts our own filesystem. Sandboxes that keep running hold files of it:
-// for them it stays mounted, out of sight, and the next hub finds it by its device.
+// Close unmounts the filesystem. Running sandboxes keep it mounted without a path, and the next hub finds it by its loop
+// device.
 func (s *Store) Close() error {
 	if s.mount != nil {
 		return s.mount.Close()
@@ -206,13 +197,13 @@ func (s *Store) Close() error {
 	}
 	err := unix.Unmount(s.dir, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) {
-		err = nil // unmounted already
+		err = nil // not mounted
 	}
 	return err
 }
 
-// CheckSpace returns ErrExhausted when the filesystem that holds the image is
-// nearly full: once it is full, every sandbox on it breaks.
+// CheckSpace returns ErrExhausted when the filesystem that contains the image is nearly full. If it were full, all
+// sandboxes would fail.
 func (s *Store) CheckSpace() error {
 	if s.image == "" {
 		return nil
@@ -235,13 +226,13 @@ func NewName() string {
 	return hex.EncodeToString(b[:])
 }
 
-// IsName reports whether a name can be that of a layer.
+// IsName reports whether a name is a valid name of a layer.
 func IsName(name string) bool {
 	b, err := hex.DecodeString(name)
 	return err == nil && len(b) == layerBytes
 }
 
-// Path returns the path of a layer, or of something in it.
+// Path returns the path of a layer, or of a file in it.
 func (s *Store) Path(layer string, elem ...string) string {
 	return filepath.Join(append([]string{s.dir, layer}, elem...)...)
 }
@@ -254,7 +245,7 @@ func (s *Store) Create(layer string) error {
 	return os.Mkdir(s.Path(layer), 0o755)
 }
 
-// Copy creates a read-only layer with the present content of another.
+// Copy creates a read-only copy of a layer.
 func (s *Store) Copy(ctx context.Context, from, to string) error {
 	var err error
 	if s.subvol {

@@ -7,10 +7,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 )
 
-// metaPerFile is less than what btrfs, which does not count files, needs for one.
+// metaPerFile estimates the number of files on btrfs, which does not count them: a file uses more metadata than this.
 const metaPerFile = 256
 
-// Usage is how much of the whole filesystem is used, which is cheap to know.
+// Usage returns the used space of the whole filesystem. It is cheap.
 func (s *Store) Usage() tree.Size {
 	if data, meta, ok := s.btrfsUsage(); ok {
 		return tree.Size{Bytes: data + meta, Files: meta / metaPerFile}
@@ -22,8 +22,7 @@ func (s *Store) Usage() tree.Size {
 	return tree.Size{Bytes: int64(st.Blocks-st.Bfree) * st.Bsize, Files: int64(st.Files - st.Ffree)}
 }
 
-// SyncAll writes the whole filesystem to the disk if it is our own; ok is false if
-// it is not.
+// SyncAll synchronizes the filesystem of the layers; ok is false if the layers are on another filesystem.
 func (s *Store) SyncAll() (ok bool, err error) {
 	if s.image == "" {
 		return false, nil

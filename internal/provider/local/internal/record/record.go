@@ -1,5 +1,4 @@
-// Package record stores small JSON files. It replaces them atomically, and syncs them and the
-// data that belongs to them to the disk.
+// Package record reads and writes small JSON files. It replaces them atomically and synchronizes them to the disk.
 package record
 
 import (
@@ -14,11 +13,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
-// Save replaces the record called name in dir. It survives the end of this
-// process; call Sync to make it survive a power failure, too.
+// Save replaces the record called name in dir. The change survives the end of this process; call Sync to make it survive
+// a power failure.
 func Save(dir, name string, v any) error { return save(dir, name, v, false) }
 
-// SaveDurable is Save for a record that must survive a power failure at once.
+// SaveDurable is Save followed by Sync.
 func SaveDurable(dir, name string, v any) error { return save(dir, name, v, true) }
 
 func save(dir, name string, v any, durable bool) error {
@@ -49,7 +48,7 @@ func Load(dir, name string, v any) error {
 	return nil
 }
 
-// Sync writes a saved record to the disk.
+// Sync synchronizes a record to the disk.
 func Sync(dir, name string) error {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -58,10 +57,10 @@ func Sync(dir, name string) error {
 	return errors.Join(f.Sync(), f.Close(), SyncDir(dir))
 }
 
-// SyncDir writes the entries of a folder to the disk.
+// SyncDir synchronizes the entries of a folder to the disk.
 func SyncDir(dir string) error { return atomicfile.SyncDir(dir) }
 
-// SyncFilesystem writes the whole filesystem of a folder to the disk.
+// SyncFilesystem synchronizes the whole filesystem of a folder to the disk.
 func SyncFilesystem(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -16,11 +16,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
-// Adopt takes over what an earlier hub left, in whatever state it really is, and
-// removes what is unfinished. It returns the disks of the sandboxes; complete is
-// false if there are others, whose record cannot be read or used. Nothing that one
-// sandbox left keeps the others from being adopted: what cannot be cleaned up is set
-// aside and tried again later.
+// Adopt takes over the sandboxes of a previous hub in their actual state, and removes unfinished ones. It returns the
+// disks of the sandboxes; complete is false if the record of a sandbox cannot be read or used. Problems with one
+// sandbox do not affect the others: failed removals are retried later.
 func (r *Runner) Adopt(ctx context.Context) (disks []disk.Disk, complete bool, err error) {
 	entries, err := os.ReadDir(r.disks.Sandboxes())
 	if err != nil {
@@ -33,35 +31,35 @@ func (r *Runner) Adopt(ctx context.Context) (disks []disk.Disk, complete bool, e
 		b.rec, err = load(b.dir)
 		none := errors.Is(err, fs.ErrNotExist)
 		if err != nil && !none {
-			// Not ours to judge: keep it for its owner to look at.
-			r.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "sandbox", e.Name(), "error", err)
+			// Keep it, so that its owner can inspect it.
+			r.cfg.Log.Error("cannot read the record of a sandbox; ignoring the sandbox", "sandbox", e.Name(), "error", err)
 			known, complete = append(known, e.Name()), false
 			continue
 		}
 		if none || b.rec.Sandbox.State == sandbox.Creating || b.rec.Sandbox.State == sandbox.Deleting {
 			if err := r.discard(ctx, b); err != nil {
-				r.cfg.Log.Error("cannot clean up after a sandbox; trying again later", "sandbox", e.Name(), "error", err)
-				known, r.cleaner.aside = append(known, e.Name()), append(r.cleaner.aside, b)
+				r.cfg.Log.Error("cannot clean up after a sandbox; retrying later", "sandbox", e.Name(), "error", err)
+				known, r.cleaner.failed = append(known, e.Name()), append(r.cleaner.failed, b)
 			}
 			continue
 		}
 		if err := r.adopt(ctx, b); err != nil {
-			r.cfg.Log.Error("cannot adopt a sandbox; leaving it alone", "sandbox", e.Name(), "error", err)
+			r.cfg.Log.Error("cannot adopt a sandbox; ignoring it", "sandbox", e.Name(), "error", err)
 			known, complete = append(known, e.Name()), false
 			continue
 		}
 		known, disks = append(known, e.Name()), append(disks, b.rec.Disk)
 	}
-	// Groups without a sandbox are leftovers: everything below our own group is ours.
+	// All groups below the group of this hub belong to it, so those without a sandbox are leftovers.
 	for _, id := range r.groups.IDs() {
 		if !slices.Contains(known, id) {
 			if err := removeGroup(ctx, r.groups.Group(id)); err != nil {
-				r.cfg.Log.Error("cannot remove the control group of a sandbox that is gone", "sandbox", id, "error", err)
+				r.cfg.Log.Error("cannot remove the control group of a deleted sandbox", "sandbox", id, "error", err)
 			}
 		}
 	}
 	if err := r.Sockets.removeOthers(known); err != nil {
-		r.cfg.Log.Error("cannot remove sockets of sandboxes that are gone", "error", err)
+		r.cfg.Log.Error("cannot remove sockets of deleted sandboxes", "error", err)
 	}
 	return disks, complete, nil
 }
@@ -72,7 +70,7 @@ func removeGroup(ctx context.Context, g *cgroup.Group) error {
 	return g.Remove(ctx)
 }
 
-// discard removes a sandbox that was never finished or is partly removed.
+// discard removes a sandbox that is unfinished or partly removed.
 func (r *Runner) discard(ctx context.Context, b *box) error {
 	h, err := isolate.Adopt(b.rec.Init)
 	if err != nil && !errors.Is(err, isolate.ErrGone) {
@@ -89,7 +87,7 @@ func (r *Runner) adopt(ctx context.Context, b *box) error {
 	r.disks.Hold(b.rec.Disk)
 	sb := &b.rec.Sandbox
 	if r.disks.Lost(b.rec.Disk) {
-		sb.State, sb.Message = sandbox.Failed, "its disk was lost when the machine went down; delete it"
+		sb.State, sb.Message = sandbox.Failed, "its disk was lost when the machine stopped; delete the sandbox"
 	}
 	if sb.State == sandbox.Running || sb.State == sandbox.Paused {
 		if err := r.adoptRunning(ctx, b); err != nil {
@@ -99,7 +97,7 @@ func (r *Runner) adopt(ctx context.Context, b *box) error {
 			return err
 		}
 	}
-	if err := socket.MakeFolders(b.sockets); err != nil { // they do not survive the machine
+	if err := socket.MakeFolders(b.sockets); err != nil { // they do not survive a reboot
 		return err
 	}
 	if _, err := r.table.Adopt(*sb, b); err != nil {
@@ -111,13 +109,13 @@ func (r *Runner) adopt(ctx context.Context, b *box) error {
 	return nil
 }
 
-// adoptRunning finds out whether a sandbox still runs.
+// adoptRunning determines whether a sandbox still runs.
 func (r *Runner) adoptRunning(ctx context.Context, b *box) error {
 	sb := &b.rec.Sandbox
 	h, err := isolate.Adopt(b.rec.Init)
 	if b.rec.Save != "" && (err == nil || errors.Is(err, isolate.ErrGone)) {
 		if b.run = h; b.rec.Save == saveDone {
-			return b.kill(ctx) // whatever was being restored
+			return b.kill(ctx) // an interrupted restore
 		}
 		if h == nil && b.saveIsComplete() {
 			b.rec.Save, sb.State, sb.Message = saveDone, sandbox.Paused, "paused to disk"
@@ -126,7 +124,7 @@ func (r *Runner) adoptRunning(ctx context.Context, b *box) error {
 		b.run = nil
 	}
 	if errors.Is(err, isolate.ErrGone) {
-		// It ended, or the machine was restarted, while no hub was there.
+		// It ended, or the machine rebooted, while no hub was running.
 		sb.State, sb.Message, sb.Changed = sandbox.Failed, b.exitReason(), time.Now()
 		return b.kill(ctx)
 	}
@@ -136,7 +134,7 @@ func (r *Runner) adoptRunning(ctx context.Context, b *box) error {
 	b.run = h
 	frozen, _ := b.group.Frozen()
 	if frozen && sb.State == sandbox.Running {
-		// The hub was killed while it paused or copied it.
+		// The previous hub was killed while it paused or copied the sandbox.
 		if err := b.group.Thaw(ctx); err != nil {
 			return err
 		}

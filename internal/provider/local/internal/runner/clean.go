@@ -8,21 +8,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// cleaner tries again to remove what could not be removed: sandboxes that Adopt set
-// aside, and those whose deletion failed. Only the watcher uses it.
+// cleaner retries failed removals: those of Adopt, and failed deletions. Only the watcher uses it.
 type cleaner struct {
 	runner *Runner
-	aside  []*box
+	failed []*box // by Adopt
 }
 
 func (c *cleaner) retry(ctx context.Context) {
-	c.aside = slices.DeleteFunc(c.aside, func(b *box) bool { return ctx.Err() == nil && c.runner.discard(ctx, b) == nil })
+	c.failed = slices.DeleteFunc(c.failed, func(b *box) bool { return ctx.Err() == nil && c.runner.discard(ctx, b) == nil })
 	for _, id := range c.runner.table.IDs(sandbox.Deleting) {
 		c.retryDelete(ctx, id)
 	}
 }
 
-// retryDelete deletes a sandbox unless a call is doing so.
+// retryDelete deletes a sandbox unless another call is using it.
 func (c *cleaner) retryDelete(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
@@ -33,7 +32,7 @@ func (c *cleaner) retryDelete(ctx context.Context, id string) {
 	defer row.Release()
 	log := c.runner.cfg.Log
 	if err := c.runner.destroy(row); err != nil {
-		log.Warn("cannot remove a sandbox; trying again later", "sandbox", id, "error", err)
+		log.Warn("cannot remove a sandbox; retrying later", "sandbox", id, "error", err)
 		return
 	}
 	log.Info("removed a sandbox whose deletion had failed", "sandbox", id)

@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Create creates a sandbox of a spec that Check has accepted, on a disk that starts
-// from another, or on a new one, and returns when it is ready.
+// Create creates a sandbox from a spec that Check has accepted, and returns when it is ready. Its disk starts from
+// another disk, or empty.
 func (r *Runner) Create(ctx context.Context, spec sandbox.Spec, from disk.Disk) (sandbox.Sandbox, error) {
 	spare, err := r.spares.take()
 	defer r.spares.done()
@@ -26,7 +26,7 @@ func (r *Runner) Create(ctx context.Context, spec sandbox.Spec, from disk.Disk) 
 	if sb.Spec.Name == "" {
 		sb.Spec.Name = sb.ID
 	}
-	// Whoever sees the sandbox finds its folders, and nobody else creates them.
+	// The folders must exist before other calls can find the sandbox.
 	sockets := r.Sockets.Dir(sb.ID)
 	if err := socket.MakeFolders(sockets); err != nil {
 		return sandbox.Sandbox{}, errors.Join(err, r.spares.discard(spare))
@@ -59,16 +59,15 @@ func (r *Runner) create(ctx context.Context, row *sandbox.Row[*box]) (err error)
 			return err
 		}
 	}
-	// There is no record until something runs: what is found without one was not
-	// finished.
+	// The record is written when the sandbox runs: a folder without a record is unfinished.
 	if err := r.launcher.makeFolder(b); err != nil {
 		return err
 	}
 	return r.start(ctx, row, sandbox.Stage{Name: "disk", Took: time.Since(began)})
 }
 
-// start runs the sandbox and waits until it is ready; on failure it undoes that.
-// The row's state is Creating, Stopped or Failed and becomes Running.
+// start runs the sandbox and waits until it is ready; if that fails, it ends the sandbox. The state of the row is
+// Creating, Stopped or Failed and becomes Running.
 func (r *Runner) start(ctx context.Context, row *sandbox.Row[*box], stages ...sandbox.Stage) error {
 	b := row.Data
 	leave, err := r.launcher.queue(ctx)

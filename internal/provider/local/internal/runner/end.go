@@ -13,11 +13,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// killTimeout bounds the wait for the kernel to end everything inside.
+// killTimeout bounds the wait for the end of all processes inside.
 const killTimeout = time.Minute
 
-// kill ends whatever of the sandbox runs and removes its control group. It is
-// carried through even if ctx ends.
+// kill ends all processes of the sandbox and removes its control group. It continues if ctx ends.
 func (b *box) kill(ctx context.Context) error {
 	if b.spare != nil {
 		b.spare.Close()
@@ -28,7 +27,7 @@ func (b *box) kill(ctx context.Context) error {
 	if b.run != nil {
 		b.run.Kill()
 		if frozen, _ := b.group.Frozen(); frozen {
-			b.group.Thaw(ctx) // a v1 freezer holds back even SIGKILL
+			b.group.Thaw(ctx) // a v1 freezer blocks even SIGKILL
 		}
 		select {
 		case <-b.run.Done():
@@ -45,7 +44,7 @@ func (b *box) kill(ctx context.Context) error {
 	return b.group.Remove(ctx)
 }
 
-// watchEnd waits, in the background, for the program to end by itself.
+// watchEnd waits in the background for the program to end.
 func (r *Runner) watchEnd(id string, h *isolate.Handle) {
 	r.table.Go(func(ctx context.Context) {
 		select {
@@ -59,13 +58,13 @@ func (r *Runner) watchEnd(id string, h *isolate.Handle) {
 		}
 		defer row.Release()
 		if row.Data.run != h {
-			return // stopped or deleted meanwhile
+			return // it was stopped or deleted
 		}
 		r.fail(ctx, row)
 	})
 }
 
-// fail records that the program has ended, and why: that it was saved is no failure.
+// fail records that the program has ended, and why. A program that was saved to disk has not failed.
 func (r *Runner) fail(ctx context.Context, row *sandbox.Row[*box]) {
 	b := row.Data
 	if b.rec.Save == saveBegun && b.saveIsComplete() {
@@ -82,7 +81,7 @@ func (r *Runner) fail(ctx context.Context, row *sandbox.Row[*box]) {
 	}
 }
 
-// exitReason says how the program ended.
+// exitReason describes how the program ended.
 func (b *box) exitReason() string {
 	reason := "ended without an exit status"
 	if exit, ok := isolate.ReadExit(b.path(exitName)); ok {
@@ -96,7 +95,7 @@ func (b *box) exitReason() string {
 	return reason
 }
 
-// destroy removes everything that belongs to the sandbox.
+// destroy removes the sandbox and everything that belongs to it.
 func (r *Runner) destroy(row *sandbox.Row[*box]) error {
 	b := row.Data
 	err := errors.Join(b.kill(context.Background()), tree.Remove(b.dir), r.Sockets.remove(b.sockets))
@@ -105,8 +104,8 @@ func (r *Runner) destroy(row *sandbox.Row[*box]) error {
 		b.rec.Disk = disk.Disk{}
 	}
 	if err != nil {
-		// It stays in the table as Deleting, so that the delete can be retried.
-		// Its owner sees the message, and must not learn where the state folder is.
+		// It stays in the table as Deleting, so that the delete can be retried. The owner sees the message, which must not
+		// contain the path of the state folder.
 		message := strings.NewReplacer(b.dir, "its folder", b.sockets, "its sockets", r.cfg.Dir, "the state folder").Replace(err.Error())
 		row.Change(func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Deleting, message })
 		return err

@@ -10,30 +10,29 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
-// Held is a sandbox in a settled state that no other call changes until it is
-// released.
+// Held is a sandbox that no other call changes until it is released. It is not being created or deleted.
 type Held struct {
 	runner *Runner
 	row    *sandbox.Row[*box]
 }
 
-// Hold waits for its turn on a sandbox. The caller must release it.
+// Hold waits until no other call uses a sandbox. The caller must release it.
 func (r *Runner) Hold(ctx context.Context, id string) (Held, error) {
 	row, err := r.table.AcquireIdle(ctx, id)
 	return Held{r, row}, err
 }
 
-// Release lets the next call have its turn.
+// Release lets the next call use the sandbox.
 func (h Held) Release() { h.row.Release() }
 
 // Sandbox returns a copy of the sandbox.
 func (h Held) Sandbox() sandbox.Sandbox { return h.row.Sandbox() }
 
-// Disk returns what its disk is made of.
+// Disk returns its disk.
 func (h Held) Disk() disk.Disk { return h.row.Data.rec.Disk }
 
-// CopyDisk returns a read-only copy of the disk, which is held for the caller. While
-// it is copied, everything inside stands still.
+// CopyDisk returns a read-only copy of the disk, which is held for the caller. Running programs are frozen during the
+// copy if possible.
 func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
 	b, disks := h.row.Data, h.runner.disks
 	if err := disks.CheckCopy(b.rec.Disk); err != nil {
@@ -48,7 +47,7 @@ func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
 			return disk.Disk{}, err
 		default:
 			if atomic, _ := disks.Subvolumes(); !atomic {
-				return disk.Disk{}, fmt.Errorf("%w: %w, so only a stopped sandbox can be copied here; stop it first", sandbox.ErrState, err)
+				return disk.Disk{}, fmt.Errorf("%w: %w, so a running sandbox cannot be copied; stop it first", sandbox.ErrState, err)
 			}
 		}
 	}
@@ -59,8 +58,8 @@ func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
 	return d, nil
 }
 
-// ReplaceDisk ends everything inside and puts the sandbox on a new disk that starts
-// from the given one, which it takes over from the caller unless it fails.
+// ReplaceDisk ends all processes inside and gives the sandbox a new disk that starts from another disk. Unless it
+// fails, it takes over the caller's hold on that disk.
 func (h Held) ReplaceDisk(ctx context.Context, from disk.Disk) error {
 	b, disks := h.row.Data, h.runner.disks
 	grown, err := disks.Grow(from, b.rec.Sandbox.ID)
@@ -82,7 +81,7 @@ func (h Held) ReplaceDisk(ctx context.Context, from disk.Disk) error {
 		b.rec.Disk = before
 		return undo(err)
 	}
-	// With the record the disk has changed; the old one goes after that.
+	// The record makes the change effective; the old disk is removed afterwards.
 	if err := h.runner.change(h.row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Stopped, "" }); err != nil {
 		b.rec.Disk = before
 		return undo(err)

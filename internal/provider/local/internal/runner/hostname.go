@@ -6,12 +6,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// hostname is the host name inside: the sandbox's name.
+// hostname returns the host name inside: the name of the sandbox.
 func (s *state) hostname() string { return cmp.Or(s.Sandbox.Spec.Name, s.Sandbox.ID) }
 
-// rename gives a running sandbox that was created under another name, such as one of a warm
-// pool, its host name. Without root nobody can enter its namespaces: it has the new name
-// after its next start.
+// rename changes the host name of a running sandbox that was renamed, for example when it leaves the warm pool. Without
+// root its namespaces cannot be entered: the change takes effect at its next start.
 func (b *box) rename(before string) error {
 	if b.run == nil || rootless() || b.rec.Sandbox.Spec.Name == before || b.rec.Sandbox.State != sandbox.Running {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// idRanges gives each sandbox a range of user IDs. Where owners cannot be translated
-// all share range 0, or their disks could not be shared.
+// idRanges assigns a range of user IDs to each sandbox. Without ID-mapped mounts all sandboxes share range 0, because
+// they share layers of disks.
 type idRanges struct {
 	first  uint32
 	shared bool
@@ -22,7 +22,7 @@ type idRanges struct {
 
 func newIDRanges(first uint32) *idRanges { return &idRanges{first: first, used: map[uint32]bool{}} }
 
-// take returns a range that no other sandbox has.
+// take returns an unused range.
 func (r *idRanges) take() (uint32, error) {
 	if r.shared {
 		return 0, nil
@@ -40,8 +40,8 @@ func (r *idRanges) take() (uint32, error) {
 	return n, nil
 }
 
-// adopt marks the range of a sandbox that exists already as used. It refuses a range of another sandbox, and one
-// beyond the last, whose IDs would be those of the host's users. Range 0 is shared where owners cannot be translated.
+// adopt marks the range of an existing sandbox as used. It fails if another sandbox has the range, or if the range is
+// beyond the last one and could contain users of the host. Range 0 may be shared.
 func (r *idRanges) adopt(n uint32) error {
 	if n >= r.count() {
 		return fmt.Errorf("its range of user IDs %d is beyond the last, %d", n, r.count()-1)
@@ -52,7 +52,7 @@ func (r *idRanges) adopt(n uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n != 0 && r.used[n] {
-		return fmt.Errorf("its range of user IDs %d is that of another sandbox", n)
+		return fmt.Errorf("its range of user IDs %d belongs to another sandbox", n)
 	}
 	r.used[n] = true
 	return nil
@@ -67,7 +67,7 @@ func (r *idRanges) free(n uint32) {
 	delete(r.used, n)
 }
 
-// of returns the IDs in a range; without root there are none but ours.
+// of returns the IDs in a range; without root there is none.
 func (r *idRanges) of(n uint32) isolate.IDs {
 	if rootless() {
 		return isolate.IDs{}

@@ -10,8 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// makeFolder creates the sandbox's folder, and its disk above the layers it starts
-// from.
+// makeFolder creates the folder of a sandbox, and its disk above the layers it starts from.
 func (l *launcher) makeFolder(b *box) error {
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
 		return fmt.Errorf("create sandbox folder: %w", err)
@@ -24,7 +23,7 @@ func (l *launcher) makeFolder(b *box) error {
 	return l.setDiskLimit(b)
 }
 
-// setDiskLimit puts the disk limit into effect, as far as the filesystem enforces it.
+// setDiskLimit sets the disk limit in the filesystem, if it has quotas.
 func (l *launcher) setDiskLimit(b *box) error {
 	spec := b.rec.Sandbox.Spec
 	return l.disks.SetLimit(b.rec.Disk, spec.Owner, cmp.Or(spec.Resources.Disk, l.cfg.Defaults.Disk))
@@ -46,11 +45,11 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 			UID: isolate.UID, GID: isolate.GID},
 	}
 	if ok, _ := l.disks.HasQuota(); ok {
-		cfg.Limits.FileSize = 0 // the filesystem says so with an error, not with a signal
+		cfg.Limits.FileSize = 0 // the filesystem returns an error; this limit would send a signal
 	}
 	for _, m := range b.savedPrograms(l.programs.binds) {
-		// A program is for everyone, whoever owns it, and not all kernels can map owners in memory.
-		// With root it is in memory, at a path that tells nothing.
+		// Every user may execute a program, and not all kernels support ID-mapped mounts of tmpfs. With root it is in
+		// tmpfs, at a path that does not reveal anything.
 		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: m.Source, Mapped: mapping.Host && !m.program, OfHost: true},
 			Target: m.Target, ReadOnly: true, Hidden: !m.program || rootless()})
 	}
@@ -82,7 +81,7 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 	return cfg, done, err
 }
 
-// openFiles opens what init writes to, new for each run, and its sockets.
+// openFiles creates the files that init writes to, for each run, and its sockets.
 func (b *box) openFiles(cfg *isolate.Config, wantServer bool) (done func(), err error) {
 	var open []*os.File
 	done = func() {

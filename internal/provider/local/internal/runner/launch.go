@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
-// launcher starts the programs of sandboxes. It keeps no records of them.
+// launcher starts the programs of sandboxes.
 type launcher struct {
 	cfg      Config
 	disks    *disk.Store
@@ -23,15 +23,15 @@ type launcher struct {
 	programs programs
 	defaults defaults
 	ids      *idRanges
-	device   string        // below the disks; "" if its rate cannot be limited
-	starting chan struct{} // holds one for each sandbox that starts
+	device   string        // device of the disks; "" if its rate cannot be limited
+	starting chan struct{} // has an element for each sandbox that is starting
 }
 
-// maxTurn is how long a starting sandbox keeps others waiting.
-const maxTurn = 250 * time.Millisecond
+// maxQueueTime is how long a starting sandbox blocks others.
+const maxQueueTime = 250 * time.Millisecond
 
-// queue lets only as many sandboxes start at once as there are processors for: of a
-// hundred at once, all would be as slow as the last. A slow one is not waited for.
+// queue limits concurrent starts to the number of CPUs; a hundred concurrent starts would all be as slow as the last
+// one. A slow start does not block others for long.
 func (l *launcher) queue(ctx context.Context) (leave func(), err error) {
 	select {
 	case l.starting <- struct{}{}:
@@ -40,7 +40,7 @@ func (l *launcher) queue(ctx context.Context) (leave func(), err error) {
 	}
 	var once sync.Once
 	free := func() { once.Do(func() { <-l.starting }) }
-	late := time.AfterFunc(maxTurn, free)
+	late := time.AfterFunc(maxQueueTime, free)
 	return func() { late.Stop(); free() }, nil
 }
 
@@ -52,10 +52,10 @@ func (l *launcher) launch(ctx context.Context, b *box, spec sandbox.Spec) (*isol
 	}
 	defer closeFiles()
 	if b.spare != nil && cfg.Runtime {
-		err = errors.Join(b.spare.Close(), b.group.Set(l.groupLimits(spec.Resources))) // a runtime needs another init
+		err = errors.Join(b.spare.Close(), b.group.Set(l.groupLimits(spec.Resources))) // a runtime requires a different init
 		b.spare = nil
 	} else if b.spare != nil {
-		err = b.group.Set(l.groupLimits(spec.Resources)) // it exists
+		err = b.group.Set(l.groupLimits(spec.Resources)) // the group exists
 	} else {
 		b.group, err = l.groups.Create(b.rec.Sandbox.ID, l.groupLimits(spec.Resources))
 	}
@@ -79,8 +79,7 @@ func (l *launcher) launch(ctx context.Context, b *box, spec sandbox.Spec) (*isol
 	return h, stages, nil
 }
 
-// waitReady waits until the server is ready, and says what the program wrote if it
-// is not.
+// waitReady waits until the server is ready. The error contains the last output of the program.
 func (l *launcher) waitReady(ctx context.Context, b *box, spec sandbox.Spec) error {
 	err := l.cfg.Servers.WaitReady(ctx, socket.Server{
 		Dir: b.sockets, Sandbox: b.rec.Sandbox, Path: spec.Server.ReadyPath, Timeout: spec.Server.ReadyTimeout, Ended: b.run.Done(),
@@ -94,7 +93,7 @@ func (l *launcher) waitReady(ctx context.Context, b *box, spec sandbox.Spec) err
 	return err
 }
 
-// applyLimits puts changed resources into effect.
+// applyLimits applies changed resources.
 func (l *launcher) applyLimits(b *box, before sandbox.Resources) error {
 	spec := b.rec.Sandbox.Spec
 	if spec.Resources == before {
@@ -103,7 +102,7 @@ func (l *launcher) applyLimits(b *box, before sandbox.Resources) error {
 	if err := l.setDiskLimit(b); err != nil || b.run == nil {
 		return err
 	}
-	b.demand = demand{} // it has its share again
+	b.demand = demand{} // Set restores the full share
 	return b.group.Set(l.groupLimits(l.defaults.complete(spec, b.rec.Image).Resources))
 }
 

@@ -12,48 +12,44 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// watcher reports the limits that the kernel enforces silently, and enforces those that
-// it does not.
+// watcher reports limits that the kernel enforces silently, and enforces limits that the kernel does not.
 //
-// Where the filesystem keeps quotas it enforces the disk limit, and the watcher only
-// says that a disk is full. Elsewhere the disk is measured and the limit enforced here.
-// A single file cannot grow beyond it in the first place (see isolate.Limits.FileSize).
-// In a sandbox above its limit everything but the server is killed, so that the server
-// can say what happened and delete files. If it still grows it is stopped, with its
-// disk kept. Freezing would keep the owner from deleting files, and a mount with open
-// files cannot be made read-only.
+// If the filesystem has quotas, it enforces the disk limit, and the watcher only reports a full disk. Otherwise the
+// watcher measures disks and enforces the limit. A single file can never exceed it (see isolate.Limits.FileSize). In a
+// sandbox above its limit, all programs except the server are killed, so that the owner can delete files. If the disk
+// still grows, the sandbox is stopped and keeps its disk. Freezing would prevent the owner from deleting files, and a
+// mount with open files cannot become read-only.
 type watcher struct {
 	runner *Runner
 	last   atomic.Pointer[tree.Size] // of the whole filesystem
 }
 
-// Adding up a disk takes time. It is done when the whole filesystem has grown by a
-// part of what the sandbox has left, which is cheap to know, and now and then in any
-// case, within a share of the time.
+// Measuring a disk is slow. It happens when the whole filesystem, whose usage is cheap to query, has grown by a part of
+// the space that the sandbox has left. It also happens periodically, for a limited share of the time.
 const (
-	lookEvery  = 100 * time.Millisecond
-	oomEvery   = time.Second
-	retryEvery = 5 * time.Second
-	walkEvery  = 30 * time.Second
-	walkShare  = 20 // walks take at most one part in so many of the time
-	growthPart = 4
+	pollInterval    = 100 * time.Millisecond
+	oomInterval     = time.Second
+	retryInterval   = 5 * time.Second
+	measureInterval = 30 * time.Second
+	measureShare    = 20 // periodic measurements take at most 1/20 of the time
+	growthPart      = 4  // measure after growth by 1/4 of the free space
 )
 
-// usage is what the watcher knows of one sandbox.
+// usage is the state of the watcher for one sandbox.
 type usage struct {
 	size     tree.Size
-	whole    tree.Size // of the whole filesystem when it was measured
-	at       time.Time // zero: not measured in this run
-	culled   bool      // everything but the server was killed for this excess
-	told     bool      // that the disk is full was reported
+	whole    tree.Size // of the whole filesystem at that time
+	at       time.Time // of the measurement; zero: not measured in this run
+	killed   bool      // all programs except the server were killed for this excess
+	reported bool      // the full disk was reported
 	oomKills int64     // reported so far
 }
 
 func (w *watcher) run(ctx context.Context) {
 	r := w.runner
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	var nextWalk, nextOOM, nextRetry time.Time // no walk without need, no look at memory, and no retry before
+	var nextMeasure, nextOOM, nextRetry time.Time // earliest time of periodic work
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,7 +62,7 @@ func (w *watcher) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			// One that another call holds has its turn next time.
+			// A sandbox that another call uses is checked next time.
 			row, ok := r.table.TryAcquire(id)
 			if !ok {
 				continue
@@ -76,23 +72,23 @@ func (w *watcher) run(ctx context.Context) {
 				w.reportOOM(row)
 				w.adjustShare(row, now)
 			}
-			if row.Data.run != nil && w.checkDisk(ctx, row, whole, now.After(nextWalk)) {
-				nextWalk = time.Now().Add(walkShare * time.Since(began))
+			if row.Data.run != nil && w.checkDisk(ctx, row, whole, now.After(nextMeasure)) {
+				nextMeasure = time.Now().Add(measureShare * time.Since(began))
 			}
 			row.Release()
 		}
 		if now.After(nextRetry) {
 			r.cleaner.retry(ctx)
-			nextRetry = time.Now().Add(retryEvery)
+			nextRetry = time.Now().Add(retryInterval)
 		}
 		if now.After(nextOOM) {
-			nextOOM = now.Add(oomEvery)
+			nextOOM = now.Add(oomInterval)
 			r.spares.trim(now)
 		}
 	}
 }
 
-// unused is the usage of a new disk, which need not be measured.
+// unused is the usage of a new disk, which does not have to be measured.
 func (w *watcher) unused() usage {
 	u := usage{at: time.Now()}
 	if whole := w.last.Load(); whole != nil {
@@ -101,12 +97,12 @@ func (w *watcher) unused() usage {
 	return u
 }
 
-// checkDisk enforces the limit of one disk and reports whether it had to measure it.
-// Idle allows a measurement without need.
-func (w *watcher) checkDisk(ctx context.Context, row *sandbox.Row[*box], whole tree.Size, idle bool) (walked bool) {
+// checkDisk enforces the limit of one disk and reports whether it measured the disk. Periodic allows a measurement
+// without growth.
+func (w *watcher) checkDisk(ctx context.Context, row *sandbox.Row[*box], whole tree.Size, periodic bool) (measured bool) {
 	b := row.Data
 	u, limit := &b.usage, w.limit(b)
-	due := u.at.IsZero() || u.culled || idle && time.Since(u.at) > walkEvery
+	due := u.at.IsZero() || u.killed || periodic && time.Since(u.at) > measureInterval
 	if !due && whole.Bytes-u.whole.Bytes <= (limit-u.size.Bytes)/growthPart &&
 		whole.Files-u.whole.Files <= (disk.MaxFiles(limit)-u.size.Files)/growthPart {
 		return false
@@ -126,12 +122,12 @@ func (w *watcher) checkDisk(ctx context.Context, row *sandbox.Row[*box], whole t
 	switch {
 	case err != nil:
 	case excess == "":
-		u.culled = false
-	case !u.culled:
-		u.culled = true
+		u.killed = false
+	case !u.killed:
+		u.killed = true
 		err = b.group.KillExcept(ctx, b.rec.Init.Has)
-		row.Publish(sandbox.Exceeded, "all programs but the server were killed: "+excess)
-		// What they wrote before they were killed is not growth.
+		row.Publish(sandbox.Exceeded, "all programs except the server were killed: "+excess)
+		// Data that they wrote before is not growth.
 		if after, failed := w.measure(b, 2*limit); failed == nil {
 			u.size = after
 		}
@@ -144,21 +140,21 @@ func (w *watcher) checkDisk(ctx context.Context, row *sandbox.Row[*box], whole t
 	return true
 }
 
-// fullPart is how much of a limit, in parts of so many, may be left when a disk is full.
+// fullPart defines a full disk: less than 1/64 of the limit is free.
 const fullPart = 64
 
-// reportFull reports, once, that the disk is full.
+// reportFull reports a full disk once.
 func (w *watcher) reportFull(row *sandbox.Row[*box], limit int64) {
 	u := &row.Data.usage
 	full := u.size.Bytes >= limit-limit/fullPart
-	if full && !u.told {
+	if full && !u.reported {
 		row.Publish(sandbox.Exceeded, fmt.Sprintf("its disk is full: %d bytes of its limit of %d are used; delete "+
 			"files or raise the limit", u.size.Bytes, limit))
 	}
-	u.told = full
+	u.reported = full
 }
 
-// excess says which limit of disk or volumes is exceeded; empty if none is.
+// excess describes which limit of the disk or of volumes is exceeded; empty if none.
 func (w *watcher) excess(b *box, limit int64) (string, error) {
 	if excess := disk.Excess(b.usage.size, limit); excess != "" {
 		return excess, nil
@@ -173,21 +169,21 @@ func (w *watcher) excess(b *box, limit int64) (string, error) {
 	return w.runner.cfg.Volumes.Excess(spec.Owner, names)
 }
 
-// limit is the disk limit of a sandbox.
+// limit returns the disk limit of a sandbox.
 func (w *watcher) limit(b *box) int64 {
 	return cmp.Or(b.rec.Sandbox.Spec.Resources.Disk, w.runner.cfg.Defaults.Disk)
 }
 
-// measure adds up what the sandbox itself has written, up to a limit; 0 is none.
+// measure returns the size of the data that the sandbox has written. It stops at limit; 0 is no limit.
 func (w *watcher) measure(b *box, limit int64) (tree.Size, error) {
 	return w.runner.disks.Measure(b.rec.Disk, limit)
 }
 
-// checkRoom refuses to start a sandbox far above its limit, which would only be
-// stopped again. Up to a tenth is accepted, so that files can be deleted.
-func (w *watcher) checkRoom(b *box) error {
+// checkUsage returns ErrExhausted for a sandbox far above its limit, which would be stopped again. An excess of up to
+// a tenth is accepted, so that the owner can delete files.
+func (w *watcher) checkUsage(b *box) error {
 	if ok, _ := w.runner.disks.HasQuota(); ok {
-		return nil // it cannot grow
+		return nil // the filesystem enforces the limit
 	}
 	limit, s := w.limit(b), b.usage.size
 	if s == (tree.Size{}) {
@@ -203,7 +199,7 @@ func (w *watcher) checkRoom(b *box) error {
 	return nil
 }
 
-// reportOOM reports processes that were killed because memory ran out.
+// reportOOM reports processes that the kernel killed because of the memory limit.
 func (w *watcher) reportOOM(row *sandbox.Row[*box]) {
 	u := &row.Data.usage
 	if n := row.Data.group.OOMKills(); n > u.oomKills {

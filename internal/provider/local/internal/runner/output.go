@@ -29,10 +29,10 @@ func (b *box) readLog(limit int64) ([]byte, error) {
 	return outputlog.Read([2]string{b.path(logName0), b.path(logName1)}, limit)
 }
 
-// maxQuote bounds what is quoted of a program's output.
+// maxQuote bounds the quoted output of a program.
 const maxQuote = 2 << 10
 
-// lastOutput quotes the end of the program's output.
+// lastOutput returns the end of the program's output for an error message.
 func (b *box) lastOutput() string {
 	out, err := b.readLog(maxQuote)
 	if err != nil || len(out) == 0 {

@@ -14,15 +14,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 )
 
-// programsName is a folder in memory that holds the programs that all sandboxes run,
-// in pages of 2 MiB: mapping and unmapping 20 MB in small pages is a good part of what
-// a short-lived process costs.
+// programsName is a tmpfs with the programs that all sandboxes run, in pages of 2 MiB: mapping 20 MB in small pages
+// dominates the cost of a short-lived process.
 const programsName = "programs"
 
 // programSpace bounds the folder.
 const programSpace = "256m"
 
-// programs is what sandboxes run of the host.
+// programs are programs of the host that sandboxes run.
 type programs struct {
 	init  []string
 	binds []bind
@@ -34,8 +33,8 @@ type bind struct {
 	program bool
 }
 
-// loadPrograms puts the programs that sandboxes run into memory where that is
-// possible; otherwise they run from where they are.
+// loadPrograms copies the programs that sandboxes run into memory, if possible; otherwise they run from the original
+// path.
 func loadPrograms(cfg Config) programs {
 	p := programs{init: slices.Clone(cfg.Init), binds: make([]bind, len(cfg.Binds))}
 	use := []*string{&p.init[0]}
@@ -55,7 +54,7 @@ func loadPrograms(cfg Config) programs {
 	}
 	copies, err := mountPrograms(cfg.Dir, paths)
 	if err != nil {
-		cfg.Log.Info("cannot keep programs in memory; sandboxes start a little slower", "error", err)
+		cfg.Log.Info("cannot keep programs in memory; sandboxes start slightly slower", "error", err)
 		return p
 	}
 	for i, u := range use {
@@ -95,8 +94,7 @@ func mountPrograms(state string, paths []string) ([]string, error) {
 	return copies, err
 }
 
-// copyProgram copies a program. It always does: neither time nor size say whether it
-// has changed.
+// copyProgram copies a program, even if there is a copy: neither time nor size show reliably whether it has changed.
 func copyProgram(path, dir string) (string, error) {
 	src, err := os.Open(path)
 	if err != nil {
@@ -114,7 +112,7 @@ func copyProgram(path, dir string) (string, error) {
 	return to.Name(), nil
 }
 
-// isMount reports whether something is mounted on a folder.
+// isMount reports whether a folder is a mount point.
 func isMount(dir string) (bool, error) {
 	var here, above unix.Stat_t
 	if err := errors.Join(unix.Stat(dir, &here), unix.Stat(filepath.Dir(dir), &above)); err != nil {

@@ -25,7 +25,7 @@ type state struct {
 	Slot uint32 `json:"slot"`
 	disk.Disk
 	Init isolate.Record `json:"init,omitzero"`
-	// Save says whether its memory is on disk.
+	// Save is the progress of pausing to disk.
 	Save saving `json:"save,omitempty"`
 }
 
@@ -34,13 +34,13 @@ const recordName = "state.json"
 // save saves the record so that it survives the end of this process; see journal.
 func (b *box) save() error { return record.Save(b.dir, recordName, b.rec) }
 
-// load reads the record of a sandbox. One without a record was never finished.
+// load reads the record of a sandbox. A sandbox without a record is unfinished.
 func load(dir string) (rec state, err error) {
 	if err := record.Load(dir, recordName, &rec); err != nil {
 		return rec, err
 	}
 	if rec.Sandbox.ID != filepath.Base(dir) {
-		return rec, fmt.Errorf("read %s: it is the record of %q", filepath.Join(dir, recordName), rec.Sandbox.ID)
+		return rec, fmt.Errorf("read %s: it is the record of sandbox %q", filepath.Join(dir, recordName), rec.Sandbox.ID)
 	}
 	return rec, nil
 }
@@ -51,7 +51,7 @@ func (r *Runner) change(row *sandbox.Row[*box], edit func(*sandbox.Sandbox)) err
 	return r.save(row.Data)
 }
 
-// save saves the record and has it written to the disk.
+// save saves the record and schedules its synchronization to the disk.
 func (r *Runner) save(b *box) error {
 	if err := b.save(); err != nil {
 		return err
@@ -60,8 +60,8 @@ func (r *Runner) save(b *box) error {
 	return nil
 }
 
-// Disks returns the disks of the sandboxes on record whose owner matches; nil: all. It fails
-// rather than leave one out.
+// Disks returns the disks of all recorded sandboxes whose owner matches; nil: all. It fails if the list would be
+// incomplete.
 func (r *Runner) Disks(match func(owner string) bool) (all []disk.Disk, err error) {
 	dirs, err := filepath.Glob(r.Dir("*"))
 	if err != nil {
@@ -79,8 +79,8 @@ func (r *Runner) Disks(match func(owner string) bool) (all []disk.Disk, err erro
 	return all, nil
 }
 
-// journal writes saved records to the disk without making anyone wait. Only a power
-// failure within seconds, which ends everything that runs, brings back an older state.
+// journal synchronizes saved records to the disk in the background. Only a power failure within seconds can restore an
+// older state.
 type journal struct {
 	disks      *disk.Store
 	background func(func(context.Context))
@@ -90,21 +90,20 @@ type journal struct {
 	unsynced map[string]bool // folders of records
 }
 
-// syncPause gathers changes, most often of the same record, and lets a burst pass:
-// writing a filesystem out takes the processors from those who are being served.
+// syncPause collects changes, often of the same record, and delays them until after a burst, because synchronizing a
+// filesystem slows down requests.
 const syncPause = 2 * time.Second
 
-// syncAllAbove is how many records are written one by one; for more, all of our own
-// filesystem is written at once.
+// syncAllAbove is the maximum number of records that are synchronized individually; for more, the whole filesystem is.
 const syncAllAbove = 4
 
-// add has the record in a folder written soon.
+// add schedules the synchronization of the record in a folder.
 func (j *journal) add(dir string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.unsynced[dir] = true
 	if len(j.unsynced) > 1 {
-		return // a goroutine is waiting already
+		return // a goroutine is waiting
 	}
 	j.background(func(ctx context.Context) {
 		select {
@@ -129,7 +128,7 @@ func (j *journal) sync(dirs []string) error {
 	}
 	var errs []error
 	for _, dir := range dirs {
-		if err := record.Sync(dir, recordName); !errors.Is(err, fs.ErrNotExist) { // else deleted meanwhile
+		if err := record.Sync(dir, recordName); !errors.Is(err, fs.ErrNotExist) { // otherwise it was deleted
 			errs = append(errs, err)
 		}
 	}

@@ -1,18 +1,16 @@
-// Package runner takes sandboxes through their lives: it creates, starts, pauses,
-// stops, deletes and adopts them, and enforces their limits.
+// Package runner manages the lifecycle of sandboxes: it creates, starts, pauses, stops, deletes and adopts them, and
+// enforces their limits.
 //
-// It owns a folder per sandbox with its record, its log and its sockets, the control
-// groups, the ranges of user IDs, and the processes that it started ahead. The record
-// is the only truth: a hub that starts knows nothing else. Disks are package disk's,
-// and how a sandbox is reached is package socket's.
+// It owns a folder per sandbox, the control groups, the ranges of user IDs, and the processes that it started in
+// advance. A starting hub knows only the records. Package disk owns the disks, package socket the connections.
 //
-// A sandbox's folder:
+// The folder of a sandbox contains:
 //
 //	state.json         its record
 //	log.0 log.1 exit   written by its init, through open files only
-//	saved/             its memory and processes, while it is paused to disk; see save.go
+//	saved/             its memory and processes while it is paused to disk; see save.go
 //
-// Its sockets are in another; see package socket.
+// Its sockets are in another folder; see package socket.
 package runner
 
 import (
@@ -35,48 +33,48 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
-// Config says how sandboxes run. All fields are needed unless they say otherwise.
+// Config configures a Runner. All fields are required unless marked otherwise.
 type Config struct {
 	Dir   string   // the state folder
-	Init  []string // starts the init of a sandbox
-	Runsc string   // the program of gVisor; may be empty
-	Sudo  string   // the program that becomes root inside; may be empty
+	Init  []string // command of the init of a sandbox
+	Runsc string   // the program of gVisor; optional
+	Sudo  string   // the program that becomes root inside; optional
 
-	// What specs leave open.
-	Command    []string          // may be empty
-	CommandEnv map[string]string // may be nil
-	DoorEnv    string            // variable that tells Command to serve at control.Door; may be empty
-	Env        map[string]string // may be nil
+	// Defaults of specs.
+	Command    []string          // optional
+	CommandEnv map[string]string // optional
+	DoorEnv    string            // variable that makes Command serve at control.Door; optional
+	Env        map[string]string // optional
 	Defaults   sandbox.Resources
 
 	Binds         []Bind
 	FirstID       uint32
-	Cgroup        string // may be empty
+	Cgroup        string // optional
 	Spares        int
 	MaxSpares     int
 	ReadyTimeout  time.Duration
 	StopGrace     time.Duration
 	LogSize       int64
 	Log           *slog.Logger
-	WithoutIDMaps bool // as if no filesystem could translate owners
+	WithoutIDMaps bool // treats filesystems as if they did not support ID-mapped mounts
 
 	Disks   *disk.Store
 	Volumes Volumes
 	Servers Servers
 }
 
-// Bind shows a file or folder of the host in every sandbox, read-only.
+// Bind is a file or folder of the host that is visible in every sandbox, read-only.
 type Bind struct{ Source, Target string }
 
-// Volumes keeps the volumes of owners.
+// Volumes provides the volumes of owners.
 type Volumes interface {
-	// Use returns the folder of a volume, which it creates if needed.
+	// Use returns the folder of a volume. It creates a missing volume.
 	Use(owner, name string) (path string, err error)
-	// Excess says which of the volumes is above its limit, if nobody enforces that.
+	// Excess describes which volume exceeds its limit; empty if none, or if the filesystem enforces limits.
 	Excess(owner string, names []string) (string, error)
 }
 
-// Servers waits until a sandbox's server is ready.
+// Servers waits for the server of a sandbox.
 type Servers interface {
 	WaitReady(ctx context.Context, s socket.Server) error
 }
@@ -99,25 +97,24 @@ type Runner struct {
 	end  error
 }
 
-// box is what is kept of one sandbox.
+// box is the state of one sandbox.
 type box struct {
 	rec state
 	dir string
 	// sockets is the folder of its sockets; see package socket.
 	sockets string
-	run     *isolate.Handle // nil while nothing runs
-	spare   *isolate.Spare  // becomes its init at the first start
+	run     *isolate.Handle // nil if it does not run
+	spare   *isolate.Spare  // init for the first start; nil if none
 	group   *cgroup.Group
-	usage   usage  // of the disk; the watcher's
-	demand  demand // for processors; the watcher's
+	usage   usage  // of the disk; used by the watcher
+	demand  demand // for CPUs; used by the watcher
 }
 
 func (b *box) path(elem ...string) string {
 	return filepath.Join(append([]string{b.dir}, elem...)...)
 }
 
-// Open finds out how sandboxes can run here, by running one that ends at once.
-// Adopt and then Run must follow before anything else.
+// Open determines how sandboxes can run here, with a trial sandbox. Call Adopt and then Run before other methods.
 func Open(ctx context.Context, cfg Config) (*Runner, error) {
 	r := &Runner{cfg: cfg, disks: cfg.Disks, table: sandbox.NewTable[*box](), ids: newIDRanges(cfg.FirstID)}
 	sum := sha256.Sum256([]byte(cfg.Dir))
@@ -147,13 +144,13 @@ func Open(ctx context.Context, cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// Run starts what goes on in the background: watching limits and preparing inits.
+// Run starts background work: enforcing limits and preparing inits.
 func (r *Runner) Run() {
 	r.table.Go(r.watcher.run)
 	r.spares.start()
 }
 
-// Close leaves the sandboxes running and ends everything else.
+// Close ends everything except running sandboxes.
 func (r *Runner) Close() error {
 	r.once.Do(func() {
 		r.table.Close(sandbox.ErrClosed)
@@ -168,18 +165,18 @@ func (r *Runner) Close() error {
 	return r.end
 }
 
-// Begin starts a call: it ends with ctx or with Close, which waits for done.
+// Begin starts a call. Its context ends with ctx or Close, which waits for done.
 func (r *Runner) Begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	return r.table.Begin(ctx)
 }
 
-// Dir is the folder of a sandbox.
+// Dir returns the folder of a sandbox.
 func (r *Runner) Dir(id string) string { return filepath.Join(r.disks.Sandboxes(), id) }
 
 // CanFreeze reports whether sandboxes can be paused.
 func (r *Runner) CanFreeze() bool { return r.groups.Has("freezer") }
 
-// Limits lists the resources that are limited here.
+// Limits lists the resources that can be limited here.
 func (r *Runner) Limits() []string {
 	limits := []string{"disk", "files"}
 	for _, c := range []string{"cpu", "memory", "pids"} {
@@ -193,7 +190,7 @@ func (r *Runner) Limits() []string {
 	return limits
 }
 
-// Missing says in sentences what control groups lack here.
+// Missing describes missing features of control groups.
 func (r *Runner) Missing() []string { return r.groups.Missing() }
 
 func rootless() bool { return os.Geteuid() != 0 }

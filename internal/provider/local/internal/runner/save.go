@@ -20,42 +20,41 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/gvisor"
 )
 
-// saving is how far a sandbox is with being saved.
+// saving is the progress of pausing a sandbox to disk.
 type saving string
 
 const (
-	// saveBegun: it runs and is being written. If it has ended when a hub finds it, its image
-	// says whether it is complete.
+	// saveBegun: it runs and is being written. If a hub finds it ended, its image shows whether it is complete.
 	saveBegun saving = "begun"
-	// saveDone: nothing of it runs, and saved/ has it all.
+	// saveDone: it does not run, and saved/ is complete.
 	saveDone saving = "done"
 )
 
-// What is in a sandbox's folder saved: only image is written by the sandbox's own user.
+// Names in the folder saved. Only image is written by the user of the sandbox.
 const (
 	savedName   = "saved"
 	imageName   = "image"     // by gVisor
-	specName    = "spec.json" // what the image was made under
-	hostName    = "host"      // the state of the host's packages
-	programName = "program-"  // our programs, which may be replaced meanwhile
+	specName    = "spec.json" // gVisor's configuration of the image
+	hostName    = "host"      // version of the host's packages
+	programName = "program-"  // the hub's programs, which may be replaced later
 )
 
-// imageFiles are what gVisor writes, the last of them last.
+// imageFiles are the files that gVisor writes, in this order.
 var imageFiles = []string{"pages_meta.img", "pages.img", "checkpoint.img"}
 
-// Saver pauses sandboxes to disk and brings them back.
+// Saver pauses sandboxes to disk and resumes them.
 type Saver struct{ runner *Runner }
 
-// Saver returns what pauses to disk.
+// Saver returns the Saver of a Runner.
 func (r *Runner) Saver() Saver { return Saver{r} }
 
-// Check returns why sandboxes cannot be paused to disk here, if they cannot.
+// Check returns why sandboxes cannot be paused to disk here; nil if they can.
 func (s Saver) Check() error {
 	switch {
 	case rootless():
-		return errors.New("it takes gVisor, which needs root")
+		return errors.New("requires gVisor, which requires root")
 	case s.runner.cfg.Runsc == "":
-		return errors.New("it takes gVisor; install runsc, or name it with --runsc")
+		return errors.New("requires gVisor; install runsc, or set its path with --runsc")
 	}
 	return nil
 }
@@ -83,7 +82,7 @@ func (s Saver) PauseToDisk(ctx context.Context, id string) error {
 		return fmt.Errorf("%w: pause to disk: %w", sandbox.ErrUnsupported, s.Check())
 	case sb.Spec.Isolation != GVisor:
 		return fmt.Errorf("%w: pause to disk: sandbox %q shares the host's kernel, which cannot write processes to disk; "+
-			"only sandboxes that were created with isolation %s can be paused to disk", sandbox.ErrUnsupported, sb.Spec.Name, GVisor)
+			"only sandboxes with isolation %s can be paused to disk", sandbox.ErrUnsupported, sb.Spec.Name, GVisor)
 	}
 	if err := r.disks.CheckSpace(); err != nil {
 		return err
@@ -99,27 +98,27 @@ func (s Saver) PauseToDisk(ctx context.Context, id string) error {
 	return s.save(ctx, row)
 }
 
-// saveTimeout bounds the writing of a sandbox, which must not be given up half-way.
+// saveTimeout bounds the writing of a sandbox, which must not be interrupted.
 const saveTimeout = 10 * time.Minute
 
-// save writes a running sandbox to disk. If that fails, it goes on.
+// save writes a running sandbox to disk. If that fails, it continues to run.
 func (s Saver) save(ctx context.Context, row *sandbox.Row[*box]) error {
 	r, b := s.runner, row.Data
 	if err := r.launcher.prepareSave(b); err != nil {
 		return errors.Join(err, b.dropSave())
 	}
-	// Recorded first: if we die meanwhile the next hub can tell what it finds.
+	// Recorded first, so that the next hub can continue if this one dies.
 	b.rec.Save = saveBegun
 	if err := r.save(b); err != nil {
 		return err
 	}
-	// Whoever asked may go away: what has begun to end is written completely.
+	// The end of the request must not interrupt the write, because the sandbox is ending.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	if err := socket.Save(ctx, b.sockets, b.path(savedName, imageName)); errors.Is(err, control.ErrNotSaved) {
-		return errors.Join(fmt.Errorf("%w: %w; the sandbox goes on", sandbox.ErrState, err), b.dropSave(), r.save(b))
+		return errors.Join(fmt.Errorf("%w: %w; the sandbox continues to run", sandbox.ErrState, err), b.dropSave(), r.save(b))
 	} else if err != nil && !b.hasEnded() {
-		return err // it may end yet: see fail
+		return err // it may still end; see fail
 	}
 	return s.finish(ctx, row)
 }
@@ -128,7 +127,7 @@ func (s Saver) save(ctx context.Context, row *sandbox.Row[*box]) error {
 func (s Saver) finish(ctx context.Context, row *sandbox.Row[*box]) error {
 	r, b := s.runner, row.Data
 	if b.run != nil {
-		<-b.run.Done() // with the last of its init's records
+		<-b.run.Done() // its init has written its last record
 	}
 	if !b.saveIsComplete() {
 		r.fail(ctx, row)
@@ -141,7 +140,7 @@ func (s Saver) finish(ctx context.Context, row *sandbox.Row[*box]) error {
 	return r.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Paused, "paused to disk" })
 }
 
-// hasEnded reports whether nothing of the sandbox runs.
+// hasEnded reports whether all processes of the sandbox have ended.
 func (b *box) hasEnded() bool {
 	select {
 	case <-b.run.Done():
@@ -162,7 +161,7 @@ func syncFiles(dir string) error {
 	return err
 }
 
-// prepareSave writes everything that a restore needs beside the image.
+// prepareSave writes everything that a restore requires in addition to the image.
 func (l *launcher) prepareSave(b *box) error {
 	if err := tree.Remove(b.path(savedName)); err != nil {
 		return err
@@ -205,7 +204,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, dst.Chmod(0o755), dst.Close())
 }
 
-// savedPrograms returns the programs to run: those that a saved sandbox was running.
+// savedPrograms returns the programs to run; for a saved sandbox, the saved copies.
 func (b *box) savedPrograms(list []bind) []bind {
 	if b.rec.Save != saveDone {
 		return list
@@ -219,8 +218,8 @@ func (b *box) savedPrograms(list []bind) []bind {
 	return list
 }
 
-// hostPackages tells the programs that a sandbox without an image shares with the host from
-// others: a saved process must find the files that it had mapped.
+// hostPackages identifies the version of the host's programs, which a sandbox without an image shares: a saved process
+// requires the files that it had mapped.
 func hostPackages(b *box) string {
 	if b.rec.Image != nil {
 		return ""
@@ -232,14 +231,12 @@ func hostPackages(b *box) string {
 	return fmt.Sprintf("%d bytes, %v", st.Size(), st.ModTime().UnixNano())
 }
 
-// gvisor says how the sandbox is run under gVisor; how it is served and what is restored is
-// left open.
+// gvisor returns the configuration of gVisor, without its socket and restore.
 func (l *launcher) gvisor(b *box) gvisor.Config {
 	return gvisor.Config{Runsc: l.cfg.Runsc, Bundle: filepath.Join(b.sockets, "gvisor")}
 }
 
-// addGVisor puts gVisor between the program and the kernel, and has it restore a saved
-// sandbox.
+// addGVisor runs the program under gVisor. It restores a saved sandbox.
 func (l *launcher) addGVisor(cfg *isolate.Config, b *box, spec sandbox.Spec) error {
 	g := l.gvisor(b)
 	g.OwnSocket = !l.defaults.usesDoor(spec) && spec.Server.Port == 0
@@ -249,9 +246,9 @@ func (l *launcher) addGVisor(cfg *isolate.Config, b *box, spec sandbox.Spec) err
 			return err
 		}
 		if string(before) != hostPackages(b) {
-			return fmt.Errorf("%w: packages were installed or removed on the host since the sandbox was paused to "+
-				"disk, and its processes may use files of theirs; "+
-				"stop it and start it again, which loses its processes and keeps its disk", sandbox.ErrState)
+			return fmt.Errorf("%w: packages were installed or removed on the host after the sandbox was paused to "+
+				"disk, and its processes may use their files; "+
+				"stop and start it, which keeps its disk but not its processes", sandbox.ErrState)
 		}
 		if g.Spec, err = os.ReadFile(b.path(savedName, specName)); err != nil {
 			return err
@@ -261,7 +258,7 @@ func (l *launcher) addGVisor(cfg *isolate.Config, b *box, spec sandbox.Spec) err
 	return gvisor.Wrap(cfg, g)
 }
 
-// saveIsComplete reports whether gVisor has written everything.
+// saveIsComplete reports whether gVisor has written all files.
 func (b *box) saveIsComplete() bool {
 	for _, name := range imageFiles {
 		if info, err := os.Lstat(b.path(savedName, imageName, name)); err != nil || info.Size() == 0 {
@@ -272,7 +269,7 @@ func (b *box) saveIsComplete() bool {
 	return ok && exit.Saved && b.rec.Save != ""
 }
 
-// dropSave forgets what was saved.
+// dropSave deletes the saved memory and processes.
 func (b *box) dropSave() error {
 	b.rec.Save = ""
 	err := tree.Remove(b.path(savedName))
@@ -282,8 +279,7 @@ func (b *box) dropSave() error {
 	return err
 }
 
-// resume brings a sandbox back that is paused to disk, if it is. If that fails, it stays
-// saved.
+// resume resumes a sandbox that is paused to disk. If that fails, it stays saved.
 func (s Saver) resume(ctx context.Context, id string) (saved bool, err error) {
 	r := s.runner
 	ctx, done, err := r.table.Begin(ctx)
@@ -300,7 +296,7 @@ func (s Saver) resume(ctx context.Context, id string) (saved bool, err error) {
 		return false, nil
 	}
 	before := row.Sandbox()
-	err = r.watcher.checkRoom(row.Data)
+	err = r.watcher.checkUsage(row.Data)
 	if err == nil {
 		err = r.start(ctx, row)
 	}

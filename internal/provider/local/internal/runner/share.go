@@ -7,16 +7,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// A sandbox that wants a processor all the time, and uses more than its share, waits for
-// those that do something now and then: otherwise each step of a neighbour's short command
-// would wait for a turn of it. Busy ones share equally what the others leave. One that is
-// idle again, or gets less than half its share, is as important as before.
+// A sandbox that continuously wants a CPU, and uses more than its share, gets a lower priority than mostly idle ones:
+// otherwise each step of a neighbour's short command would wait for its time slice. Busy sandboxes share the remaining
+// CPU time equally. A sandbox that is idle again, or gets less than half its share, gets its normal priority back.
 const (
-	busyPart = 2 // busy: it wants one part in so many of a processor
-	idlePart = 8
+	busyPart = 2 // busy: it wants more than 1/2 of a CPU
+	idlePart = 8 // idle: it wants less than 1/8 of a CPU
 )
 
-// demand is what the watcher knows of a sandbox's demand for processors.
+// demand is the demand of a sandbox for CPU time.
 type demand struct {
 	used, waited time.Duration // so far
 	at           time.Time
@@ -43,7 +42,7 @@ func (w *watcher) adjustShare(row *sandbox.Row[*box], now time.Time) {
 		return
 	}
 	if err := b.group.Yield(busy, share); err != nil {
-		w.runner.cfg.Log.Warn("cannot change the processor share of a sandbox", "sandbox", b.rec.Sandbox.ID, "error", err)
+		w.runner.cfg.Log.Warn("cannot change the CPU share of a sandbox", "sandbox", b.rec.Sandbox.ID, "error", err)
 		return
 	}
 	b.demand.busy = busy

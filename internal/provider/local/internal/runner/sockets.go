@@ -17,23 +17,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Sockets is a folder with a folder of sockets for each sandbox; see package socket. It
-// is in memory: what sandboxes see of it is then no part of a filesystem with their
-// disks, and sockets need not survive the machine.
+// Sockets is a folder with a folder of sockets for each sandbox; see package socket. It is a tmpfs, so that the folders
+// that sandboxes see are not on the filesystem of their disks.
 type Sockets struct {
 	dir string
 
-	// mu is held while a sandbox's folder is removed, or written to by somebody who does
-	// not hold the sandbox's row.
+	// mu is held while a folder is removed, or written by a call that has not acquired the sandbox.
 	mu sync.Mutex
 }
 
-// socketSpace limits the size of the folder. Only we write to it.
+// socketSpace limits the size of the folder, to which only the hub writes.
 const socketSpace = "64m"
 
-// openSockets creates the folder, and puts it into memory where that is possible and
-// the next hub will find it: a mount in a mount namespace of our own ends with us, while
-// sandboxes go on.
+// openSockets creates the folder, and mounts a tmpfs on it if the next hub will find the mount: a mount in another mount
+// namespace ends with this process, while sandboxes continue to run.
 func openSockets(state string) (*Sockets, error) {
 	s := &Sockets{dir: filepath.Join(state, "sockets")}
 	if err := tree.MakePrivate(s.dir); err != nil || rootless() || !inMainNamespace() {
@@ -48,14 +45,14 @@ func openSockets(state string) (*Sockets, error) {
 	return s, nil
 }
 
-// inMainNamespace reports whether our mounts are those of the machine's init.
+// inMainNamespace reports whether this process has the mounts of the machine's init.
 func inMainNamespace() bool {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	main, err1 := os.Readlink("/proc/1/ns/mnt")
 	return err == nil && err1 == nil && own == main
 }
 
-// close unmounts the folder, unless sandboxes that go on have sockets there.
+// close unmounts the folder, unless running sandboxes have sockets there.
 func (s *Sockets) close() error {
 	at, err := isMount(s.dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !at {
@@ -68,15 +65,15 @@ func (s *Sockets) close() error {
 	return unix.Unmount(s.dir, unix.MNT_DETACH)
 }
 
-// Dir is the folder of a sandbox's sockets.
+// Dir returns the folder with the sockets of a sandbox.
 func (s *Sockets) Dir(id string) string { return filepath.Join(s.dir, id) }
 
-// ListenEgress creates the socket at which a sandbox's outgoing connections arrive.
+// ListenEgress creates the socket for outgoing connections of a sandbox.
 func (s *Sockets) ListenEgress(id string) (net.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, err := socket.ListenEgress(s.Dir(id))
-	if errors.Is(err, fs.ErrNotExist) { // it was deleted just now
+	if errors.Is(err, fs.ErrNotExist) { // it was deleted
 		return nil, fmt.Errorf("%w: %q", sandbox.ErrNotFound, id)
 	}
 	return l, err
@@ -89,7 +86,7 @@ func (s *Sockets) remove(dir string) error {
 	return tree.Remove(dir)
 }
 
-// removeOthers removes the folders of sandboxes other than those that are known.
+// removeOthers removes the folders of unknown sandboxes.
 func (s *Sockets) removeOthers(known []string) error {
 	entries, err := os.ReadDir(s.dir)
 	for _, e := range entries {

@@ -13,12 +13,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
-// spares are inits that were started ahead, so that a create need not wait for one.
-// They are no sandboxes: nothing is recorded of them, and they end with us.
+// spares are inits that were started in advance, so that a create does not wait for one. They are not sandboxes: they
+// are not recorded, and they end with the hub.
 //
-// As many are kept as were recently missed: a machine on which sandboxes are created
-// one by one does not pay for a hundred, and one on which they come by the hundred
-// serves the next hundred sooner.
+// Their number adapts to recent bursts: a machine on which sandboxes are created one by one does not keep a hundred,
+// and after a burst the next one is faster.
 type spares struct {
 	min, max   int
 	groups     *cgroup.Root
@@ -33,11 +32,11 @@ type spares struct {
 	preparing bool
 	lastUsed  time.Time // when a sandbox was last created
 	creating  int       // how many are being created
-	want      int       // how many to keep
-	until     time.Time // when want falls back to min
+	target    int       // how many to keep
+	until     time.Time // when target is reset to min
 }
 
-// spare is an init with what it already has of its future sandbox.
+// spare is an init with the ID, user IDs and control group of its future sandbox.
 type spare struct {
 	init  *isolate.Spare // nil: none was ready
 	id    string
@@ -45,46 +44,45 @@ type spare struct {
 	group *cgroup.Group
 }
 
-// quietTime is how long nobody must have created a sandbox before a spare is
-// prepared: whoever is being served, and what follows at once, goes first.
-const quietTime = 30 * time.Millisecond
+// idleTime is the time without creates before a spare is prepared, because creates and their next requests have
+// priority.
+const idleTime = 30 * time.Millisecond
 
-// rememberBurst is how long as many are kept as a burst missed.
-const rememberBurst = 10 * time.Minute
+// burstTime is how long the target of a burst is kept.
+const burstTime = 10 * time.Minute
 
-// start prepares the first ones.
+// start prepares the first spares.
 func (s *spares) start() {
 	s.mu.Lock()
-	s.want = s.min
+	s.target = s.min
 	s.mu.Unlock()
 	s.refill()
 }
 
-// count notes a sandbox that is being created. In a burst, when more are being
-// created than there are always spares for, each that finds none raises want.
+// count counts a create. In a burst, with more concurrent creates than the minimum number of spares, each create that
+// finds no spare increases the target.
 func (s *spares) count(now time.Time) {
 	if s.creating++; s.creating <= s.min {
 		return
 	}
-	s.until = now.Add(rememberBurst)
-	if len(s.list) == 0 && s.want < s.max {
-		s.want++
+	s.until = now.Add(burstTime)
+	if len(s.list) == 0 && s.target < s.max {
+		s.target++
 	}
 }
 
-// takeExtra removes and returns those beyond what is wanted now.
-func (s *spares) takeExtra(now time.Time) []spare {
-	if now.After(s.until) || s.want < s.min {
-		s.want = s.min
+// takeExcess removes and returns the spares above the target.
+func (s *spares) takeExcess(now time.Time) []spare {
+	if now.After(s.until) || s.target < s.min {
+		s.target = s.min
 	}
-	n := min(len(s.list), s.want)
+	n := min(len(s.list), s.target)
 	extra := slices.Clone(s.list[n:])
 	s.list = s.list[:n]
 	return extra
 }
 
-// take returns an ID and a range of user IDs for a new sandbox and, if one is ready,
-// an init that has both. Done must follow.
+// take returns an ID and a range of user IDs for a new sandbox and, if one is ready, an init. Call done afterwards.
 func (s *spares) take() (spare, error) {
 	s.mu.Lock()
 	s.count(time.Now())
@@ -99,7 +97,7 @@ func (s *spares) take() (spare, error) {
 	return spare{id: sandbox.NewID(), slot: slot}, err
 }
 
-// done notes that a create has ended, and prepares the next.
+// done counts the end of a create, and prepares more spares.
 func (s *spares) done() {
 	s.mu.Lock()
 	s.creating--
@@ -111,7 +109,7 @@ func (s *spares) done() {
 // discardTimeout bounds the end of a spare.
 const discardTimeout = time.Minute
 
-// discard ends a spare and frees what it had.
+// discard ends a spare and releases its resources.
 func (s *spares) discard(x spare) error {
 	defer s.ids.free(x.slot)
 	if x.init == nil {
@@ -122,43 +120,43 @@ func (s *spares) discard(x spare) error {
 	return errors.Join(x.init.Close(), x.group.Remove(ctx))
 }
 
-// refill prepares as many as are wanted, in the background.
+// refill prepares spares up to the target, in the background.
 func (s *spares) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.preparing || len(s.list) >= s.want || rootless() {
+	if s.closed || s.preparing || len(s.list) >= s.target || rootless() {
 		return
 	}
 	s.preparing = true
 	s.background(func(ctx context.Context) {
-		for s.waitQuiet(ctx) && s.prepare(ctx) {
+		for s.waitIdle(ctx) && s.prepare(ctx) {
 			continue
 		}
 	})
 }
 
-// waitQuiet returns true when it is quiet, and false when ctx has ended, which ends the refill.
-func (s *spares) waitQuiet(ctx context.Context) bool {
+// waitIdle waits for idleTime without creates. It returns false when ctx has ended, which ends the refill.
+func (s *spares) waitIdle(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
-		left := quietTime - time.Since(s.lastUsed)
+		left := idleTime - time.Since(s.lastUsed)
 		s.mu.Unlock()
 		if left <= 0 && ctx.Err() == nil {
 			return true
 		}
 		select {
 		case <-ctx.Done():
-			return s.goOn(false)
+			return s.continueRefill(false)
 		case <-time.After(left):
 		}
 	}
 }
 
-// prepare adds one. It returns false if that was the last, or if it failed.
+// prepare adds a spare. It returns false if no more are required, or if it failed.
 func (s *spares) prepare(ctx context.Context) (more bool) {
 	slot, err := s.ids.take()
 	if err != nil {
-		return s.goOn(false)
+		return s.continueRefill(false)
 	}
 	next := spare{id: sandbox.NewID(), slot: slot}
 	if next.group, err = s.groups.Create(next.id, cgroup.Limits{}); err == nil {
@@ -169,33 +167,33 @@ func (s *spares) prepare(ctx context.Context) (more bool) {
 	if err != nil {
 		s.ids.free(slot)
 		if ctx.Err() == nil {
-			s.log.Warn("cannot prepare for the next sandbox", "error", err)
+			s.log.Warn("cannot prepare a process for the next sandbox", "error", err)
 		}
-		return s.goOn(false)
+		return s.continueRefill(false)
 	}
-	return s.goOn(true, next)
+	return s.continueRefill(true, next)
 }
 
-// goOn adds spares, and returns whether the refill goes on: if it can, and more are wanted. One that
-// is taken from now on begins the next refill.
-func (s *spares) goOn(can bool, add ...spare) bool {
+// continueRefill adds spares, and reports whether the refill continues: if ok, and below the target. Otherwise the next
+// create starts another refill.
+func (s *spares) continueRefill(ok bool, add ...spare) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, add...)
-	s.preparing = can && len(s.list) < s.want
+	s.preparing = ok && len(s.list) < s.target
 	return s.preparing
 }
 
-// trim ends those that nobody has needed in a long time, in the background.
+// trim ends spares that were not required for a long time, in the background.
 func (s *spares) trim(now time.Time) {
 	s.mu.Lock()
-	extra := s.takeExtra(now)
+	excess := s.takeExcess(now)
 	s.mu.Unlock()
-	if len(extra) == 0 {
+	if len(excess) == 0 {
 		return
 	}
 	s.background(func(context.Context) {
-		for _, x := range extra {
+		for _, x := range excess {
 			if err := s.discard(x); err != nil {
 				s.log.Warn("cannot end a process prepared for a sandbox", "error", err)
 			}
@@ -203,7 +201,7 @@ func (s *spares) trim(now time.Time) {
 	})
 }
 
-// close ends all that are left, in parallel: the kernel takes its time.
+// close ends all spares concurrently, because the kernel is slow.
 func (s *spares) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

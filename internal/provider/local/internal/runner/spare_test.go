@@ -11,9 +11,9 @@ import (
 func TestSparesFollowDemand(t *testing.T) {
 	const least, most, parallel = 8, 128, 16
 	now := time.Unix(1000, 0)
-	s := spares{min: least, max: most, want: least}
+	s := spares{min: least, max: most, target: least}
 	fill := func() {
-		for len(s.list) < s.want {
+		for len(s.list) < s.target {
 			s.list = append(s.list, spare{slot: uint32(len(s.list))})
 		}
 	}
@@ -43,24 +43,24 @@ func TestSparesFollowDemand(t *testing.T) {
 		{"a hundred", 100, parallel, 100},
 		{"a thousand", 1000, parallel, most},
 	} {
-		if burst(c.n, c.parallel); s.want != c.want {
-			t.Errorf("%s: got %d wanted, want %d", c.what, s.want, c.want)
+		if burst(c.n, c.parallel); s.target != c.want {
+			t.Errorf("%s: got %d wanted, want %d", c.what, s.target, c.want)
 		}
 	}
 	fill()
 	last := now
-	if extra := s.takeExtra(last.Add(rememberBurst / 2)); len(extra) != 0 || len(s.list) != most {
+	if extra := s.takeExcess(last.Add(burstTime / 2)); len(extra) != 0 || len(s.list) != most {
 		t.Errorf("while a burst is remembered: got %d removed, want none", len(extra))
 	}
 	burst(most, parallel) // that is what they were for
 	fill()
-	if extra := s.takeExtra(last.Add(rememberBurst + time.Second)); len(extra) != 0 {
+	if extra := s.takeExcess(last.Add(burstTime + time.Second)); len(extra) != 0 {
 		t.Errorf("right after they were used: got %d removed, want none", len(extra))
 	}
-	extra := s.takeExtra(now.Add(rememberBurst + time.Second))
-	if len(extra) != most-least || len(s.list) != least || s.want != least {
+	extra := s.takeExcess(now.Add(burstTime + time.Second))
+	if len(extra) != most-least || len(s.list) != least || s.target != least {
 		t.Errorf("after the burst: got %d removed, %d left, %d wanted; want %d, %d, %d", len(extra), len(s.list),
-			s.want, most-least, least, least)
+			s.target, most-least, least, least)
 	}
 	seen := map[uint32]bool{}
 	for _, x := range append(extra, s.list...) {
@@ -69,12 +69,12 @@ func TestSparesFollowDemand(t *testing.T) {
 	if len(seen) != most {
 		t.Errorf("got %d different spares, want %d", len(seen), most)
 	}
-	s = spares{min: 2, want: 2}
+	s = spares{min: 2, target: 2}
 	for range 10 {
 		s.count(now)
 	}
-	if s.want != 2 {
-		t.Errorf("without a maximum: got %d wanted, want 2", s.want)
+	if s.target != 2 {
+		t.Errorf("without a maximum: got %d wanted, want 2", s.target)
 	}
 }
 
@@ -83,9 +83,9 @@ func TestSparesFollowDemand(t *testing.T) {
 func TestSpareTakenAtTheEndOfARefillIsReplaced(t *testing.T) {
 	testenv.NeedRoot(t)
 	refills := 0
-	s := spares{min: 1, want: 1, background: func(func(context.Context)) { refills++ }}
+	s := spares{min: 1, target: 1, background: func(func(context.Context)) { refills++ }}
 	s.refill()
-	if s.goOn(true, spare{id: "a"}) {
+	if s.continueRefill(true, spare{id: "a"}) {
 		t.Error("the refill goes on with one of one, want its end")
 	}
 	if got, err := s.take(); got.id != "a" || err != nil {

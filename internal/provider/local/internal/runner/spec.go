@@ -17,13 +17,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
-// The kinds of isolation: namespaces, and in addition a kernel in user space.
+// Kinds of isolation: namespaces, or namespaces with a kernel in user space.
 const (
 	Namespaces = "namespaces"
 	GVisor     = "gvisor"
 )
 
-// Isolations lists the kinds that sandboxes can have here, the default first.
+// Isolations lists the supported kinds of isolation. The default is first.
 func (r *Runner) Isolations() []string {
 	if r.cfg.Runsc == "" || rootless() {
 		return []string{Namespaces}
@@ -31,7 +31,7 @@ func (r *Runner) Isolations() []string {
 	return []string{Namespaces, GVisor}
 }
 
-// Check returns ErrInvalid or ErrUnsupported for a spec that cannot be run here.
+// Check returns ErrInvalid or ErrUnsupported for a spec that cannot run here.
 func (r *Runner) Check(spec sandbox.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (r *Runner) Check(spec sandbox.Spec) error {
 	case spec.Isolation != "" && !slices.Contains(r.Isolations(), spec.Isolation):
 		return fmt.Errorf("%w: isolation %q; use %s", sandbox.ErrUnsupported, spec.Isolation, strings.Join(r.Isolations(), " or "))
 	case spec.Image != "" && !r.disks.HasImages():
-		return fmt.Errorf("%w: images; leave the image out to use this machine's programs", sandbox.ErrUnsupported)
+		return fmt.Errorf("%w: images; omit the image to use this machine's programs", sandbox.ErrUnsupported)
 	case spec.Image == "" && spec.Snapshot == "" && len(spec.Command) == 0 && len(r.cfg.Command) == 0:
 		return fmt.Errorf("%w: a command is required", sandbox.ErrInvalid)
 	}
@@ -62,12 +62,12 @@ type defaults struct {
 var baseEnv = map[string]string{
 	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": isolate.Home, "USER": isolate.User,
 	"LOGNAME": isolate.User, "SHELL": "/bin/bash", "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": "/run/user/1000",
-	// What the user installs without sudo lands in the home, also in images.
+	// Packages that the user installs without sudo are stored in the home, also in images.
 	"NPM_CONFIG_PREFIX": isolate.Home + "/.local", "PIP_BREAK_SYSTEM_PACKAGES": "1",
 }
 
-// hostEnv makes programs that bring their own list of authorities trust those of the host,
-// which its administrator may have added to.
+// hostEnv makes programs with their own list of certificate authorities trust the authorities of the host, which its
+// administrator may have extended.
 func hostEnv() map[string]string {
 	bundle := hostroot.Certificates()
 	if bundle == "" {
@@ -76,17 +76,16 @@ func hostEnv() map[string]string {
 	return map[string]string{"SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle, "NODE_EXTRA_CA_CERTS": bundle}
 }
 
-// envWorkspace is where the server inside starts commands and resolves relative paths.
+// envWorkspace is the folder in which the server inside runs commands and resolves relative paths.
 const envWorkspace = "WORKSPACE"
 
-// Folders of programs beside those of the system: what users install, and what every
-// sandbox has.
+// Additional folders of programs: those that users install, and those of every sandbox.
 const (
 	userPrograms = isolate.Home + "/.local/bin"
 	ownPrograms  = isolate.Programs
 )
 
-// completePath adds our folders to a PATH: what users installed takes precedence.
+// completePath adds these folders to a PATH. Programs that users installed take precedence.
 func completePath(path string) string {
 	list := filepath.SplitList(path)
 	for _, dir := range []string{ownPrograms, userPrograms} {
@@ -97,14 +96,13 @@ func completePath(path string) string {
 	return strings.Join(list, ":")
 }
 
-// complete returns a spec with what it leaves to the image or to the provider.
+// complete returns a spec with the defaults of the image and the provider.
 func (d defaults) complete(spec sandbox.Spec, from *disk.Image) sandbox.Spec {
 	spec = spec.Clone()
 	img := disk.Image{Command: d.command, Env: d.hostEnv}
 	if from != nil {
 		img = *from
-		// An image's own program is what the spec expects only if it names the port
-		// that this serves; otherwise every image gets our server.
+		// The program of an image runs only if the spec has its port; otherwise the default server runs.
 		if len(img.Command) == 0 || spec.Server.Port == 0 && len(d.command) > 0 {
 			img.Command = d.command
 		}
@@ -133,7 +131,7 @@ func (d defaults) complete(spec sandbox.Spec, from *disk.Image) sandbox.Spec {
 	if spec.Env["PATH"] == "" {
 		env["PATH"] = completePath(env["PATH"])
 	}
-	// gVisor hands no socket over.
+	// gVisor does not pass sockets to programs.
 	if slices.Equal(spec.Command, d.command) && spec.Server.Port == 0 && spec.Isolation != GVisor && !overlap(env, d.commandEnv) {
 		maps.Copy(env, d.commandEnv)
 	}
@@ -158,8 +156,7 @@ func overlap(a, b map[string]string) bool {
 	return false
 }
 
-// passesSocket reports whether the program of a completed spec gets its server's
-// socket from us.
+// passesSocket reports whether the program of a completed spec inherits the socket of its server.
 func (d defaults) passesSocket(spec sandbox.Spec) bool {
 	for k, v := range d.commandEnv {
 		if spec.Env[k] != v {
@@ -169,8 +166,8 @@ func (d defaults) passesSocket(spec sandbox.Spec) bool {
 	return len(d.commandEnv) > 0 && spec.Isolation != GVisor && spec.Server.Port == 0 && slices.Equal(spec.Command, d.command)
 }
 
-// usesDoor reports whether the program of a spec serves at control.Door. Others make a socket
-// of their own under gVisor, which gVisor cannot save.
+// usesDoor reports whether the program of a spec serves at control.Door. Other programs under gVisor create a socket,
+// which gVisor cannot save.
 func (d defaults) usesDoor(spec sandbox.Spec) bool {
 	return d.doorEnv != "" && spec.Isolation == GVisor && spec.Server.Port == 0 && slices.Equal(spec.Command, d.command)
 }

@@ -24,8 +24,8 @@ func (r *Runner) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 	return r.table.Watch(ctx)
 }
 
-// acquireFor acquires a sandbox for a call that brings it from one of the states
-// from to the state to. It returns nil, nil if it is in that state already.
+// acquireFor acquires a sandbox for a change from one of the states from to the state to. It returns nil, nil if the
+// sandbox is in the state to.
 func (r *Runner) acquireFor(ctx context.Context, id string, to sandbox.State, from ...sandbox.State) (*sandbox.Row[*box], error) {
 	row, err := r.table.AcquireIdle(ctx, id)
 	if err != nil {
@@ -97,8 +97,7 @@ func (r *Runner) Stop(ctx context.Context, id string) error {
 	return r.stop(ctx, row, "")
 }
 
-// terminate lets the program end by itself, for as long as the grace period and the
-// caller allow.
+// terminate asks the program to end, and waits for the grace period or until ctx ends.
 func (r *Runner) terminate(ctx context.Context, b *box) {
 	if b.run.Terminate() != nil {
 		return
@@ -112,7 +111,7 @@ func (r *Runner) terminate(ctx context.Context, b *box) {
 	}
 }
 
-// stop kills what is left and records that the sandbox is stopped.
+// stop kills the remaining processes and records that the sandbox is stopped.
 func (r *Runner) stop(ctx context.Context, row *sandbox.Row[*box], reason string) error {
 	if err := errors.Join(row.Data.kill(ctx), row.Data.dropSave()); err != nil {
 		return err
@@ -132,7 +131,7 @@ func (r *Runner) Start(ctx context.Context, id string) error {
 		return err
 	}
 	defer row.Release()
-	if err := errors.Join(r.watcher.checkRoom(row.Data), row.Data.dropSave()); err != nil {
+	if err := errors.Join(r.watcher.checkUsage(row.Data), row.Data.dropSave()); err != nil {
 		return err
 	}
 	before := row.Sandbox()
@@ -154,7 +153,7 @@ func (r *Runner) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	defer row.Release()
-	// Recorded first: if we die now the next hub continues.
+	// Recorded first, so that the next hub continues if this one dies.
 	if err := r.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Deleting, "" }); err != nil {
 		return err
 	}

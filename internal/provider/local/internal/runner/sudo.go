@@ -11,16 +11,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// sudoName is the copy of the program sudo, in a separate folder below the state folder, which
-// only root can enter. It belongs to root inside; where owners are mapped, that is our own
-// root on disk.
+// sudoName is the copy of the program sudo, in a separate folder below the state folder, which only root can enter. It
+// belongs to root inside; with ID-mapped mounts, that is root of the host on disk.
 const sudoName = "programs.sudo/sudo"
 
-// sudoInside is where sandboxes find it.
+// sudoInside is its path inside sandboxes.
 const sudoInside = isolate.Programs + "/sudo"
 
-// installSudo copies the program, with the bits that it needs. Without root it only says
-// why there is no root inside.
+// installSudo copies the program with its mode. Without root, the program only explains why it cannot become root.
 func (l *launcher) installSudo() error {
 	if l.cfg.Sudo == "" {
 		return nil
@@ -55,7 +53,7 @@ func (l *launcher) installSudo() error {
 
 func (l *launcher) sudoPath() string { return filepath.Join(l.cfg.Dir, sudoName) }
 
-// addSudo lets a sandbox have root inside, unless its spec forbids that.
+// addSudo lets programs inside become root, unless the spec forbids it.
 func (l *launcher) addSudo(cfg *isolate.Config, spec sandbox.Spec) {
 	if l.cfg.Sudo == "" {
 		return

@@ -14,8 +14,7 @@ import (
 // trialName is the ID of the trial sandbox.
 const trialName = "trial"
 
-// tryMappings runs a trial sandbox, with owners translated as far as the
-// filesystems support that.
+// tryMappings runs a trial sandbox, with ID-mapped mounts if the filesystems support them.
 func (l *launcher) tryMappings(ctx context.Context) error {
 	mappings := []disk.Mapping{{State: true, Host: true}, {State: true}, {}}
 	if rootless() || l.cfg.WithoutIDMaps {
@@ -30,7 +29,7 @@ func (l *launcher) tryMappings(ctx context.Context) error {
 	return err
 }
 
-// runTrial runs a sandbox that ends at once.
+// runTrial runs a sandbox that ends immediately.
 func (l *launcher) runTrial(ctx context.Context, m disk.Mapping) (err error) {
 	if err := errors.Join(l.disks.Prepare(m), l.installSudo()); err != nil {
 		return err

@@ -1,15 +1,12 @@
-// Package socket connects the hub and a sandbox through the unix sockets in a folder of
-// the sandbox:
+// Package socket connects the hub and a sandbox through the Unix sockets in a folder of the sandbox:
 //
-//	control          connects to TCP ports and to a server inside, by way of init
-//	run/aio.sock     the sandbox's server, if we made its socket
+//	control          connects to TCP ports and to a server inside, through init
+//	run/aio.sock     the server of the sandbox, if the hub has created its socket
 //	out/egress.sock  outgoing connections
 //
-// The folders run and out are visible inside and read-only there, so that nobody inside
-// can put something else in the place of a socket. They are in memory, not on the
-// filesystem of the disks. A server that makes its own socket does so in a folder that
-// exists only inside, and is reached through init. Nothing that the sandbox sends is
-// trusted.
+// The folders run and out are visible inside and read-only there, so that programs inside cannot replace a socket. They
+// are in a tmpfs, not on the filesystem of the disks. A server that creates its socket uses a folder that exists only
+// inside, and is reached through init. Data of the sandbox is not trusted.
 package socket
 
 import (
@@ -28,7 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
-// Where sandboxes find the sockets.
+// Paths inside sandboxes.
 const (
 	serverDir  = "/run/aio"
 	egressDir  = "/run/cove"
@@ -36,7 +33,7 @@ const (
 	EgressPath = egressDir + "/" + egressName
 )
 
-// Names in a sandbox's folder.
+// Names in the folder of a sandbox.
 const (
 	controlName = "control"
 	runName     = "run"
@@ -47,26 +44,26 @@ const (
 
 func serverFolder(dir string) string { return filepath.Join(dir, runName) }
 
-// ServerSocket is the path of the server's socket, if we made it.
+// ServerSocket returns the path of the server's socket, if the hub has created it.
 func ServerSocket(dir string) string { return filepath.Join(dir, runName, serverName) }
 
 func egressFolder(dir string) string { return filepath.Join(dir, outName) }
 
-// ownSize bounds the folder of a server that makes its own socket, in bytes.
-const ownSize = 1 << 20
+// serverDirSize bounds the folder of a server that creates its socket, in bytes.
+const serverDirSize = 1 << 20
 
-// Show adds the folders to what is visible inside.
+// Show makes the folders visible inside.
 func Show(dir string, cfg *isolate.Config) {
 	if cfg.Listen != nil {
 		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: serverFolder(dir)}, Target: serverDir, ReadOnly: true})
 	} else {
-		cfg.Tmpfs = append(cfg.Tmpfs, isolate.Tmpfs{Target: serverDir, Mode: 0o755, Size: ownSize, UID: cfg.Process.UID, GID: cfg.Process.GID})
+		cfg.Tmpfs = append(cfg.Tmpfs, isolate.Tmpfs{Target: serverDir, Mode: 0o755, Size: serverDirSize,
+			UID: cfg.Process.UID, GID: cfg.Process.GID})
 	}
 	cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: egressFolder(dir)}, Target: egressDir, ReadOnly: true})
 }
 
-// MakeFolders creates the folders of a sandbox. Whatever our umask is, everyone inside
-// can enter those that are visible there.
+// MakeFolders creates the folders of a sandbox. All users inside can enter the visible ones, independently of the umask.
 func MakeFolders(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -83,8 +80,7 @@ func MakeFolders(dir string) error {
 	return nil
 }
 
-// Listen creates the sockets that a sandbox starts with: the control socket and, if
-// wanted, that of its server.
+// Listen creates the sockets of a starting sandbox: the control socket and, if wanted, the socket of its server.
 func Listen(dir string, wantServer bool) (control, server *os.File, err error) {
 	if err := MakeFolders(dir); err != nil {
 		return nil, nil, err
@@ -120,15 +116,14 @@ func listen(dir *os.File, name string) (*os.File, error) {
 	return l.File()
 }
 
-// ListenEgress creates the socket at which a sandbox's outgoing connections arrive. The
-// folders must exist.
+// ListenEgress creates the socket for outgoing connections of a sandbox. The folders must exist.
 func ListenEgress(dir string) (net.Listener, error) {
 	out, err := os.Open(egressFolder(dir))
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	// Everyone inside may use it. Outside, the folders above are closed to others.
+	// All users inside may use it. Outside, the parent folders are private.
 	l, err := unixsocket.Listen(out, egressName, 0o666)
 	if err != nil {
 		return nil, err
@@ -136,7 +131,7 @@ func ListenEgress(dir string) (net.Listener, error) {
 	return l, nil
 }
 
-// Save has a sandbox's init write its processes to a folder; see control.Save.
+// Save makes the init of a sandbox write its processes to a folder; see control.Save.
 func Save(ctx context.Context, dir, image string) error {
 	own, err := os.Open(dir)
 	if err != nil {
@@ -157,8 +152,7 @@ type Dialer struct{ idle idle }
 // Close closes idle connections.
 func (d *Dialer) Close() { d.idle.close() }
 
-// Endpoint returns how to reach a port of a sandbox: the server, if port is 0, or a
-// TCP port.
+// Endpoint returns the address of a TCP port of a sandbox, or of its server if port is 0.
 func (d *Dialer) Endpoint(dir string, sb sandbox.Sandbox, port int) sandbox.Endpoint {
 	if port == 0 {
 		port = sb.Spec.Server.Port

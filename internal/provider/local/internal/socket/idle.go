@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idle keeps, for a moment, one open connection per sandbox.
+// idle keeps one open connection per sandbox for a short time.
 type idle struct {
 	mu    sync.Mutex
 	conns map[string]net.Conn
@@ -19,7 +19,7 @@ type idle struct {
 // idleTime is how long a connection is kept.
 const idleTime = time.Second
 
-// put keeps a connection, in the place of an earlier one.
+// put keeps a connection, and closes a previous one.
 func (i *idle) put(id string, c net.Conn) {
 	i.mu.Lock()
 	old := i.conns[id]
@@ -41,21 +41,21 @@ func (i *idle) put(id string, c net.Conn) {
 	})
 }
 
-// take removes and returns the connection to a sandbox, if it is still good.
+// take removes and returns the connection to a sandbox, if it is usable.
 func (i *idle) take(id string) net.Conn {
 	i.mu.Lock()
 	c := i.conns[id]
 	delete(i.conns, id)
 	i.mu.Unlock()
-	if c != nil && !isQuiet(c) {
+	if c != nil && !isIdle(c) {
 		c.Close()
 		return nil
 	}
 	return c
 }
 
-// isQuiet reports whether a connection is open and nothing was sent on it.
-func isQuiet(c net.Conn) bool {
+// isIdle reports whether a connection is open and nothing was sent on it.
+func isIdle(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
 		return false

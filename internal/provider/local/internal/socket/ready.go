@@ -13,11 +13,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Server is a sandbox's server that is starting.
+// Server is the starting server of a sandbox.
 type Server struct {
 	Dir     string // the sandbox's folder
 	Sandbox sandbox.Sandbox
-	// Path is requested, for up to Timeout, until the answer is 200.
+	// Path is requested until the response is 200, for at most Timeout.
 	Path    string
 	Timeout time.Duration
 	// Ended is closed when the sandbox ends.
@@ -25,21 +25,20 @@ type Server struct {
 }
 
 var (
-	// ErrEnded means that the sandbox ended before its server was ready.
+	// ErrEnded reports that the sandbox ended before its server was ready.
 	ErrEnded    = errors.New("the sandbox has ended")
 	errNoAnswer = errors.New("the server does not answer")
 )
 
-// Pauses between probes: often while it may take milliseconds, and never so often
-// that a hundred at once keep each other from starting.
+// Pauses between probes. They are short at first, and long enough that a hundred concurrent starts do not slow each other
+// down.
 const (
 	minPause = time.Millisecond / 2
 	maxPause = 50 * time.Millisecond
 )
 
-// WaitReady probes a server until it is ready. It returns ErrNotReady after the
-// timeout, ErrEnded, or why ctx has ended. The connection of the last probe is kept
-// for a moment: whoever creates a sandbox is about to send it something.
+// WaitReady probes a server until it is ready. It returns ErrNotReady after the timeout, ErrEnded, or the cause of ctx.
+// It keeps the connection of the last probe for a short time, because a request usually follows.
 func (d *Dialer) WaitReady(ctx context.Context, s Server) error {
 	deadline, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -58,7 +57,7 @@ func (d *Dialer) WaitReady(ctx context.Context, s Server) error {
 				c.Close()
 			}
 			return nil
-		} else if deadline.Err() == nil && !timedOut(err) { // else it was cut short, and the one before says more
+		} else if deadline.Err() == nil && !timedOut(err) { // otherwise the previous error is more specific
 			last = err
 		}
 		tick.Reset(pause)
@@ -66,7 +65,7 @@ func (d *Dialer) WaitReady(ctx context.Context, s Server) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline.Done():
-			if ctx.Err() != nil { // both are over, and ctx knows why
+			if ctx.Err() != nil { // both have ended, and ctx has the cause
 				return context.Cause(ctx)
 			}
 			return fmt.Errorf("%w in %v: %w", sandbox.ErrNotReady, s.Timeout, last)
@@ -82,8 +81,7 @@ func timedOut(err error) bool {
 	return errors.As(err, &e) && e.Timeout()
 }
 
-// probe sends one request over a new connection and returns the connection if it
-// can be used again.
+// probe sends one request over a new connection, and returns the connection if it can be reused.
 func probe(ctx context.Context, ep sandbox.Endpoint, path string) (net.Conn, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox"+path, nil)
 	if err != nil {
@@ -102,22 +100,22 @@ func probe(ctx context.Context, ep sandbox.Endpoint, path string) (net.Conn, err
 	return c, err
 }
 
-// maxAnswer bounds what is read of an answer.
-const maxAnswer = 16 << 10
+// maxResponse bounds a response.
+const maxResponse = 16 << 10
 
-// roundTrip sends a request and reads the answer, which must be 200.
+// roundTrip sends a request and reads the response, which must be 200.
 func roundTrip(c net.Conn, req *http.Request) (reusable bool, err error) {
 	if err := req.Write(c); err != nil {
 		return false, err
 	}
-	from := bufio.NewReader(io.LimitReader(c, maxAnswer))
+	from := bufio.NewReader(io.LimitReader(c, maxResponse))
 	resp, err := http.ReadResponse(from, req)
 	if err != nil {
 		return false, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("%s answers %s", req.URL.Path, resp.Status)
+		return false, fmt.Errorf("%s returned %s", req.URL.Path, resp.Status)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err == nil && !resp.Close && from.Buffered() == 0, nil

@@ -14,10 +14,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Copy copies a folder to a new one with everything that overlays keep in it:
-// owners, modes, times, extended attributes, hard links, and the devices that mark
-// deleted files. Contents are shared where the filesystem supports that, otherwise
-// copied without their holes. The entry called skip in the folder itself is left out.
+// Copy copies a folder with all data of overlays: owners, modes, times, extended attributes, hard links, and the devices
+// that mark deleted files. The copy shares content if the filesystem supports it; otherwise, holes are preserved. The
+// direct entry called skip is skipped.
 func Copy(ctx context.Context, from, to, skip string) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -49,11 +48,10 @@ type copier struct {
 	ctx   context.Context
 	top   *os.File
 	skip  string
-	links map[inode]string // first names of files that have several
+	links map[inode]string // first names of files with several names
 }
 
-// copyFolder copies the content of a folder. Its attributes follow later, because
-// writing to the folder changes them.
+// copyFolder copies the content of a folder. The caller sets its attributes afterwards, because writing changes them.
 func (c *copier) copyFolder(src, dst *os.File, at string, depth int) error {
 	if depth > MaxDepth {
 		return fmt.Errorf("%w: folders are nested deeper than %d levels", sandbox.ErrExhausted, MaxDepth)
@@ -180,8 +178,8 @@ func copyData(ctx context.Context, in, out *os.File, size int64) error {
 	return out.Truncate(size)
 }
 
-// copyMeta gives a copy the owner, attributes, mode and times of its original. The
-// mode comes after the owner, because a change of owner clears bits of the mode.
+// copyMeta copies owner, attributes, mode and times. The mode is set after the owner, because a change of the owner
+// clears bits of the mode.
 func copyMeta(from, to int, st *unix.Stat_t) error {
 	if os.Geteuid() == 0 {
 		if err := unix.Fchown(to, int(st.Uid), int(st.Gid)); err != nil {
@@ -213,7 +211,7 @@ func copyAttributes(from, to int) error {
 		if err == nil {
 			err = unix.Fsetxattr(to, name, value[:n], 0)
 		}
-		// Without root: what only root may set was not set by the sandbox either.
+		// Without root, the sandbox could not set privileged attributes either.
 		if err != nil && !(os.Geteuid() != 0 && !strings.HasPrefix(name, "user.")) {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
@@ -245,8 +243,8 @@ func readlinkat(dir int, name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// openForced opens an entry even if its owner, who without root is us, has no
-// access to it. The returned function closes it and restores its mode.
+// openForced opens an entry even if its mode denies access to the current user. The returned function closes it and
+// restores its mode.
 func openForced(dir int, name string, flags int) (f *os.File, closed func(), err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat(dir, name, flags, 0)

@@ -14,16 +14,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Overlay names the folders of an overlay and where it is mounted.
+// Overlay describes the folders and the mount point of an overlay.
 type Overlay struct {
 	Target string
 	Upper  string
 	Lower  []string // topmost first
 }
 
-// Diff lists what overlays changed, at most limit changes: everything in their
-// upper folders, compared with the folders below. Paths in skip are left out, and so
-// are folders that were made for them. All folders of an overlay are walked in step.
+// Diff lists at most limit changes of overlays: the differences between the upper folders and the folders below. It skips
+// the paths in skip, and folders that were created for them. It walks all folders of an overlay in parallel.
 func Diff(ctx context.Context, overlays []Overlay, skip map[string]bool, limit int) (sandbox.Diff, error) {
 	d := &differ{ctx: ctx, limit: limit, skip: skip}
 	for _, o := range overlays {
@@ -77,7 +76,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// compareFolder compares one folder with those that it covers, topmost first.
+// compareFolder compares a folder with the folders below it, topmost first.
 func (d *differ) compareFolder(upper *os.File, below []*os.File, at string, depth int) error {
 	if depth > MaxDepth {
 		d.truncated = true
@@ -103,7 +102,7 @@ func (d *differ) compareFolder(upper *os.File, below []*os.File, at string, dept
 	if !isOpaque(upper) {
 		return nil
 	}
-	// The folder was deleted and created again: what it no longer holds was removed.
+	// The folder was deleted and recreated: missing entries were removed.
 	old, err := union(below)
 	if err != nil {
 		return err
@@ -153,7 +152,7 @@ func (d *differ) compareEntry(upper *os.File, below []*os.File, name, path strin
 			kind = sandbox.Modified
 		}
 		if kind == sandbox.Added && d.leadsToSkipped(path) {
-			break // it was made for what is left out
+			break // it was created for a skipped path
 		}
 		if err := d.add(sandbox.Change{Path: path, Kind: kind, Dir: true}); err != nil {
 			return err
@@ -180,8 +179,7 @@ func (d *differ) leadsToSkipped(folder string) bool {
 	return false
 }
 
-// lookup reports what the covered folders show under a name, and opens the folders
-// of that name that are merged.
+// lookup returns what the folders below show for a name, and opens the merged folders of that name.
 func lookup(below []*os.File, name string) (was, dir bool, subs []*os.File) {
 	for _, b := range below {
 		var st unix.Stat_t
@@ -214,7 +212,7 @@ func lookup(below []*os.File, name string) (was, dir bool, subs []*os.File) {
 func union(dirs []*os.File) ([]string, error) {
 	var names []string
 	for _, d := range dirs {
-		// Opened again: the walk may need the position in the other descriptor.
+		// A new descriptor, because the walk may use the position of the other one.
 		again, err := openDir(int(d.Fd()), ".")
 		if err != nil {
 			return nil, err

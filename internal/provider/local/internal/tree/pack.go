@@ -18,19 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Records in the headers of what Pack writes.
+// PAX records that Pack writes.
 const (
-	attributeKey = "SCHILY.xattr." // extended attribute, as other programs write it
+	attributeKey = "SCHILY.xattr." // extended attribute; other programs use it, too
 	sizeKey      = "COVE.size"     // size of a file with holes; its data follows
-	offsetKey    = "COVE.offset"   // data of the file before, at this offset
+	offsetKey    = "COVE.offset"   // data of the previous file at this offset
 	endKey       = "COVE.end"      // the folder is complete
 )
 
-// Pack writes a folder to an archive, below the given name, with everything that Copy would
-// copy. Holes of files take no space. A file that changes while it is read is truncated or
-// padded with zeros. Sockets, what vanishes meanwhile, and folders below MaxDepth are left out:
-// nothing that a sandbox does makes it fail. The entries called skip in the folder itself
-// are left out, too.
+// Pack writes a folder to an archive below a name, with everything that Copy copies. Holes of files use no space. A file
+// that changes concurrently is truncated or padded with zeros. Sockets, removed entries and folders below MaxDepth are
+// skipped, so that a sandbox cannot make it fail. The direct entries in skip are skipped, too.
 func Pack(ctx context.Context, w *tar.Writer, dir, name string, skip ...string) error {
 	src, err := os.Open(dir)
 	if err != nil {
@@ -49,7 +47,7 @@ type packer struct {
 	ctx   context.Context
 	w     *tar.Writer
 	skip  []string
-	links map[inode]string // first names of files that have several
+	links map[inode]string // first names of files with several names
 }
 
 func (p *packer) packFolder(dir *os.File, name string, depth int, st *unix.Stat_t) error {
@@ -72,7 +70,7 @@ func (p *packer) packFolder(dir *os.File, name string, depth int, st *unix.Stat_
 		}
 		err := p.packEntry(int(dir.Fd()), e.Name(), path.Join(name, e.Name()), depth)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
-			return nil // vanished, or replaced by something else
+			return nil // removed or replaced
 		}
 		return err
 	}); err != nil {
@@ -137,7 +135,7 @@ func (p *packer) packEntry(dir int, base, name string, depth int) error {
 	return nil
 }
 
-// packFile writes a file in one piece or, if it has holes, piece by piece.
+// packFile writes a file; if it has holes, it writes each part with data.
 func (p *packer) packFile(f *os.File, h *tar.Header, size int64) error {
 	if err := addAttributes(int(f.Fd()), h); err != nil {
 		return err
@@ -168,7 +166,7 @@ func (p *packer) packFile(f *os.File, h *tar.Header, size int64) error {
 	return nil
 }
 
-// nextData returns where the next data of a file begins and ends; both are size if there is none.
+// nextData returns the start and end of the next data of a file; both are size if there is none.
 func nextData(f *os.File, at, size int64) (first, end int64, err error) {
 	if at >= size {
 		return size, size, nil
@@ -192,7 +190,7 @@ func (p *packer) packData(f *os.File, h *tar.Header, at int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(p.w, io.LimitReader(zeros{}, h.Size-n)) // it was cut off meanwhile
+	_, err = io.Copy(p.w, io.LimitReader(zeros{}, h.Size-n)) // it was truncated
 	return err
 }
 
@@ -227,7 +225,7 @@ func addAttributes(fd int, h *tar.Header) error {
 		if err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
-		// A reader refuses larger headers.
+		// Readers reject larger headers.
 		if size += len(name) + n; size <= maxAttributes {
 			h.PAXRecords[attributeKey+url.QueryEscape(name)] = string(value[:n])
 		}
@@ -238,8 +236,8 @@ func addAttributes(fd int, h *tar.Header) error {
 // maxAttributes bounds the extended attributes of one file.
 const maxAttributes = 256 << 10
 
-// attributesOf lists the extended attributes of an open file, those of overlays first. A
-// sandbox can set more than the kernel lists; then these are all.
+// attributesOf lists the extended attributes of an open file, those of overlays first. A sandbox can set more attributes
+// than the kernel can list; then only known names are returned.
 func attributesOf(fd int) []string {
 	list := []string{"security.capability"}
 	for _, kind := range []string{"trusted.overlay.", "user.overlay."} {

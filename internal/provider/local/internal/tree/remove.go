@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes a path and everything below it, if it exists. Nothing else may
-// write there meanwhile.
+// Remove removes a path and everything below it, if it exists. No other process may write there concurrently.
 func Remove(path string) error {
 	parent, err := os.Open(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -27,7 +26,7 @@ func Remove(path string) error {
 	if err := r.remove(int(parent.Fd()), filepath.Base(path), 0); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
-	// What was moved up may itself be deep; each round removes MaxDepth levels.
+	// Moved folders may be deep, too; each round removes MaxDepth levels.
 	for r.next < r.moved {
 		name := r.name + strconv.Itoa(r.next)
 		r.next++
@@ -38,15 +37,14 @@ func Remove(path string) error {
 	return nil
 }
 
-// remover removes one tree. Folders that are too deep are moved to top, under
-// name and a number.
+// remover removes one tree. It moves folders that are too deep to top, with name and a number.
 type remover struct {
 	top         *os.File
 	name        string
 	moved, next int
 }
 
-// remove removes one entry. What refuses to go is freed of its flags once.
+// remove removes one entry. If that fails, it clears flags of the entry and retries once.
 func (r *remover) remove(parent int, name string, depth int) error {
 	err := r.tryRemove(parent, name, depth)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -76,7 +74,7 @@ func (r *remover) tryRemove(parent int, name string, depth int) error {
 		seen, failed := r.empty(parent, name, depth)
 		switch {
 		case errors.Is(failed, unix.ENOTDIR):
-			return err // it is a file, and the first answer is the right one
+			return err // it is a file, and the first error is relevant
 		case failed != nil:
 			return failed
 		}
@@ -92,7 +90,7 @@ func (r *remover) tryRemove(parent int, name string, depth int) error {
 func (r *remover) empty(parent int, name string, depth int) (seen int, err error) {
 	dir, err := openDir(parent, name)
 	if errors.Is(err, unix.EACCES) {
-		// Without root, a folder of the sandbox may be closed even to its owner.
+		// Without root, the mode of a folder may deny access to its owner.
 		if err := unix.Fchmodat(parent, name, 0o700, 0); err != nil {
 			return 0, err
 		}
@@ -110,14 +108,13 @@ func (r *remover) empty(parent int, name string, depth int) (seen int, err error
 
 // Flags that keep root from removing a file or folder.
 const (
-	fileLocks         = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND // the same bits in chattr's words
+	fileLocks         = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND // chattr uses the same bits
 	btrfsSetFlags     = 0x4008941a
 	btrfsSubvolFolder = 256 // the inode of a subvolume's root
 )
 
-// clearFlags removes what keeps an entry from being removed: the flags of chattr from it
-// and from the folder that it is in, and read-only from a subvolume of btrfs. It reports
-// whether there was something to remove.
+// clearFlags clears flags that prevent the removal of an entry: those of chattr on the entry and its folder, and the
+// read-only flag of a btrfs subvolume. It reports whether it has cleared any.
 func clearFlags(parent int, name string) (cleared bool) {
 	for _, at := range []struct {
 		dir  int

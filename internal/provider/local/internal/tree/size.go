@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is how much disk a tree uses.
+// Size is the disk usage of a tree.
 type Size struct {
 	Bytes, Files int64
 	TooDeep      bool // nested beyond MaxDepth
@@ -18,12 +18,11 @@ func (s Size) Plus(t Size) Size {
 	return Size{s.Bytes + t.Bytes, s.Files + t.Files, s.TooDeep || t.TooDeep}
 }
 
-// errEnough ends a walk whose result is clear.
+// errEnough ends a walk early.
 var errEnough = errors.New("enough")
 
-// Measure adds up a tree that may change meanwhile. It stops once the tree is
-// beyond maxBytes or maxFiles, because a sandbox can make the walk take long;
-// a bound of 0 is none. A file with several names counts in parts, one at each name.
+// Measure returns the size of a tree, which may change concurrently. It stops when the tree exceeds maxBytes or maxFiles,
+// because a sandbox can make the walk slow; 0 is no limit. A file with several names counts partially at each name.
 func Measure(path string, maxBytes, maxFiles int64) (s Size, err error) {
 	dir, err := os.Open(path)
 	if err != nil {

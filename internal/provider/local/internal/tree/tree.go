@@ -1,9 +1,7 @@
-// Package tree handles folders that a sandbox wrote: it removes, measures, copies
-// and compares them.
+// Package tree removes, measures, copies, packs and compares folders that a sandbox has written.
 //
-// Such trees are walked by descriptor, never by path and never through a link,
-// and with a bound on how many folders are open at once, because a sandbox can
-// nest them by the hundred thousand. The package keeps no state.
+// It opens folders by descriptor, never by path or through a link, and limits the number of open folders, because a
+// sandbox can nest folders deeply. The package has no state.
 package tree
 
 import (
@@ -14,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDepth is how deep trees are walked. Remove moves deeper folders up before it
-// removes them; Copy refuses them; Measure and Diff report them.
+// MaxDepth is the maximum depth of a tree. Remove moves deeper folders up and removes them; Copy fails; Measure and Diff
+// report them.
 const MaxDepth = 256
 
-// Exists reports whether there is anything at path, even a dangling link.
+// Exists reports whether path exists, even as a dangling link.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// MakePrivate creates a folder that only its owner can enter. What is in it may
-// belong to users of sandboxes and be setuid: nobody else on the machine may reach it.
+// MakePrivate creates a folder that only its owner can enter. Its files may belong to users of sandboxes and be setuid, so
+// other users of the machine must not access them.
 func MakePrivate(dir string) error {
 	return errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700))
 }
 
-// Each calls f for the entries of a folder and keeps only some of them in memory.
+// Each calls f for the entries of a folder, with bounded memory.
 func Each(dir *os.File, f func(os.DirEntry) error) error {
 	for {
 		entries, err := dir.ReadDir(1024)
@@ -56,8 +54,7 @@ func openDir(parent int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// vanished reports whether a folder of a running sandbox was removed or replaced
-// meanwhile or, without root, closed to us.
+// vanished reports whether a running sandbox has removed or replaced a folder or, without root, denied access to it.
 func vanished(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES)
 }

@@ -15,29 +15,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRefused means that an archive holds what Pack never writes.
+// ErrRefused reports that an archive contains entries that Pack never writes.
 var ErrRefused = errors.New("not a valid backup")
 
-// Unpacker writes the entries that Pack wrote into a folder. An archive never reaches outside
-// of the folder, nor through a link in it, and nothing that exists is replaced.
+// Unpacker unpacks the entries of Pack into a folder. It never writes outside of the folder or through links, and never
+// replaces existing files.
 type Unpacker struct {
 	Root *os.File
-	// Plain refuses everything but files and folders, and leaves all to our user alone.
+	// Plain allows only files and folders, and makes them accessible only to the current user.
 	Plain bool
-	// Make creates a folder and reports whether it did. It may be a subvolume.
+	// Make creates a folder, for example as a subvolume, and reports whether it did.
 	Make func(root *os.File, name string) (bool, error)
 
-	file *os.File // that is being written
+	file *os.File // that is being written; nil if none
 	last *tar.Header
 	size int64
 }
 
-// HasHoles reports whether an entry says that its file is larger than its data.
+// HasHoles reports whether an entry describes a sparse file.
 func HasHoles(h *tar.Header) bool {
 	return h.PAXRecords[sizeKey] != "" || h.PAXRecords[offsetKey] != ""
 }
 
-// Add unpacks an entry. Name and target are those in the header, relative to the folder.
+// Add unpacks an entry. Name and target are those of the header, relative to the folder.
 func (u *Unpacker) Add(h *tar.Header, name, target string, r io.Reader) error {
 	if at, ok := h.PAXRecords[offsetKey]; ok {
 		return u.addPart(h, name, at, r)
@@ -64,7 +64,7 @@ func (u *Unpacker) openParent(name string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(int(u.Root.Fd()), path.Dir(name), &how)
 	if errors.Is(err, unix.ENOENT) && path.Dir(name) != "." {
-		// Pack writes folders before what is in them; single files may be without.
+		// Pack writes folders before their entries; single files may have no folder entry.
 		above, err := u.openParent(path.Dir(name))
 		if err != nil {
 			return nil, err
@@ -125,14 +125,13 @@ func (u *Unpacker) addEntry(dir *os.File, h *tar.Header, name, target string, r 
 	return copyStat(at, base, st)
 }
 
-// stat returns what a header says about an entry, apart from its kind.
+// stat returns the attributes of an entry, without its kind.
 func stat(h *tar.Header) *unix.Stat_t {
 	t := unix.NsecToTimespec(h.ModTime.UnixNano())
 	return &unix.Stat_t{Mode: uint32(h.Mode) & 0o7777, Uid: uint32(h.Uid), Gid: uint32(h.Gid), Atim: t, Mtim: t}
 }
 
-// addFolder creates a folder, or completes it: its attributes come last, because writing to it
-// would change them.
+// addFolder creates a folder, or sets its attributes: they come last, because writing to the folder changes them.
 func (u *Unpacker) addFolder(dir *os.File, h *tar.Header, name string) error {
 	if _, end := h.PAXRecords[endKey]; !end {
 		if u.Make != nil {
@@ -171,11 +170,11 @@ func (u *Unpacker) addFile(dir int, base string, h *tar.Header, r io.Reader) err
 	return err
 }
 
-// addPart writes data of the file before, which has holes.
+// addPart writes data of the previous file, which has holes.
 func (u *Unpacker) addPart(h *tar.Header, name, offset string, r io.Reader) error {
 	at, err := strconv.ParseInt(offset, 10, 64)
 	if err != nil || at < 0 || u.file == nil || h.Name != u.last.Name || at > u.size-h.Size {
-		return fmt.Errorf("%w: entry %q does not belong where it is", ErrRefused, clip(name))
+		return fmt.Errorf("%w: entry %q is misplaced", ErrRefused, clip(name))
 	}
 	_, err = io.Copy(io.NewOffsetWriter(u.file, at), r)
 	return err
@@ -191,7 +190,7 @@ func (u *Unpacker) Finish() error {
 	return errors.Join(u.setMeta(f, u.last), f.Close())
 }
 
-// setMeta gives a file or folder the owner, attributes, mode and time of its header.
+// setMeta sets the owner, attributes, mode and time of a header.
 func (u *Unpacker) setMeta(f *os.File, h *tar.Header) error {
 	st, fd := stat(h), int(f.Fd())
 	if u.Plain {
@@ -226,9 +225,9 @@ func (u *Unpacker) setMeta(f *os.File, h *tar.Header) error {
 
 // clip shortens a name for an error.
 func clip(name string) string {
-	const most = 200
-	if len(name) > most {
-		return name[:most] + "…"
+	const limit = 200
+	if len(name) > limit {
+		return name[:limit] + "…"
 	}
 	return name
 }

@@ -1,5 +1,5 @@
-// Command serve runs the payload of providertest as a program, at the address
-// that the provider announces, with the home folder as its disk.
+// Command serve runs the payload of providertest as a program, on the address of the provider, with the home folder as its
+// disk.
 package main
 
 import (
@@ -29,7 +29,7 @@ func run() error {
 	}
 	network, addr, ok := strings.Cut(os.Getenv(sandbox.EnvListen), ":")
 	if !ok {
-		return fmt.Errorf("%s announces no address", sandbox.EnvListen)
+		return fmt.Errorf("%s has no address", sandbox.EnvListen)
 	}
 	l, err := net.Listen(network, addr)
 	if err != nil {
@@ -48,7 +48,7 @@ func run() error {
 		Run:    func(command string) ([]byte, error) { return exec.Command("sh", "-c", command).CombinedOutput() },
 	})
 	defer s.Close()
-	// A second door on TCP, for providers that reach any port.
+	// A second listener on TCP, for providers that support any port.
 	if addr := os.Getenv("PAYLOAD_TCP"); addr != "" {
 		tcp, err := net.Listen("tcp", addr)
 		if err != nil {

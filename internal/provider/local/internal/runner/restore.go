@@ -13,15 +13,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// RecordName is the name of the record in the folder of a sandbox, SavedName that of its memory,
-// if it is paused to disk.
+// Names in the folder of a sandbox: its record, and its memory if it is paused to disk.
 const (
 	RecordName = recordName
 	SavedName  = savedName
 )
 
-// ReadRecord returns the record in the folder of a sandbox, as it is on disk, and the disk
-// that it describes. A hub may be using it.
+// ReadRecord returns the encoded record in the folder of a sandbox, and its disk. A hub may be using it.
 func ReadRecord(dir string) (raw []byte, d disk.Disk, err error) {
 	if raw, err = os.ReadFile(filepath.Join(dir, recordName)); err != nil {
 		return nil, d, err
@@ -30,21 +28,21 @@ func ReadRecord(dir string) (raw []byte, d disk.Disk, err error) {
 	return raw, rec.Disk, err
 }
 
-// Parker changes the records of the sandboxes of a backup.
-type Parker struct{ ids *idRanges }
+// Restorer adapts the records of sandboxes from a backup.
+type Restorer struct{ ids *idRanges }
 
-// NewParker returns a Parker for a hub whose sandboxes use the host's user IDs from first on.
-func NewParker(first uint32) *Parker { return &Parker{newIDRanges(first)} }
+// NewRestorer returns a Restorer for a hub whose sandboxes use user IDs of the host from first on.
+func NewRestorer(first uint32) *Restorer { return &Restorer{newIDRanges(first)} }
 
-// Park changes the record of a sandbox from a backup: what ran then is stopped now, and the
-// next request starts it. Change gets the rest of the record before it is saved.
-func (p *Parker) Park(dir string, change func(sb sandbox.Sandbox, d *disk.Disk) error) error {
+// Restore adapts the record of a sandbox from a backup: a running sandbox becomes stopped, and the next request
+// starts it. It calls change before it saves the record.
+func (r *Restorer) Restore(dir string, change func(sb sandbox.Sandbox, d *disk.Disk) error) error {
 	rec, err := load(dir)
 	if err != nil {
 		return err
 	}
-	// No create would have accepted an invalid spec.
-	if err := errors.Join(sandbox.CheckName(rec.Sandbox.Spec.Name), rec.Sandbox.Spec.Validate(), p.ids.adopt(rec.Slot)); err != nil {
+	// The hub never accepts an invalid spec.
+	if err := errors.Join(sandbox.CheckName(rec.Sandbox.Spec.Name), rec.Sandbox.Spec.Validate(), r.ids.adopt(rec.Slot)); err != nil {
 		return fmt.Errorf("%w: its record is invalid: %w", tree.ErrRefused, err)
 	}
 	sb := &rec.Sandbox

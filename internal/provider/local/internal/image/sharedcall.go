@@ -7,41 +7,40 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// flights lets callers that want the same thing at the same time share one call. It
-// goes on while anybody waits for it, whoever started it.
-type flights[V any] struct {
+// sharedCalls lets concurrent callers with the same key share one call. The call continues while at least one caller waits.
+type sharedCalls[V any] struct {
 	ctx    context.Context
 	wg     *sync.WaitGroup
 	mu     sync.Mutex
-	m      map[string]*flight[V]
+	m      map[string]*sharedCall[V]
 	closed bool
 }
 
-type flight[V any] struct {
+type sharedCall[V any] struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	value   V // after done
 	err     error
-	waiting int // guarded by flights.mu
+	waiting int // guarded by sharedCalls.mu
 
 	mu    sync.Mutex
 	subs  map[*Progress]struct{}
 	state [2]int64
 }
 
-func newFlights[V any](ctx context.Context, wg *sync.WaitGroup) *flights[V] {
-	return &flights[V]{ctx: ctx, wg: wg, m: map[string]*flight[V]{}}
+func newSharedCalls[V any](ctx context.Context, wg *sync.WaitGroup) *sharedCalls[V] {
+	return &sharedCalls[V]{ctx: ctx, wg: wg, m: map[string]*sharedCall[V]{}}
 }
 
-// close refuses further calls.
-func (g *flights[V]) close() {
+// close makes further calls fail.
+func (g *sharedCalls[V]) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
 // do returns the result of fn, called for this caller or another with the same key.
-func (g *flights[V]) do(ctx context.Context, key string, p Progress, fn func(context.Context, Progress) (V, error)) (v V, err error) {
+func (g *sharedCalls[V]) do(ctx context.Context, key string, p Progress, fn func(context.Context, Progress) (V, error)) (v V, err error) {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
@@ -63,7 +62,7 @@ func (g *flights[V]) do(ctx context.Context, key string, p Progress, fn func(con
 	defer g.mu.Unlock()
 	f.waiting--
 	if f.waiting == 0 {
-		// Whoever comes next must not get the error of this cancellation.
+		// Later callers must not get the error of this cancellation.
 		f.cancel()
 		if g.m[key] == f {
 			delete(g.m, key)
@@ -72,9 +71,9 @@ func (g *flights[V]) do(ctx context.Context, key string, p Progress, fn func(con
 	return v, ctx.Err()
 }
 
-func (g *flights[V]) begin(key string, fn func(context.Context, Progress) (V, error)) *flight[V] {
+func (g *sharedCalls[V]) begin(key string, fn func(context.Context, Progress) (V, error)) *sharedCall[V] {
 	ctx, cancel := context.WithCancel(g.ctx)
-	f := &flight[V]{cancel: cancel, done: make(chan struct{}), subs: map[*Progress]struct{}{}}
+	f := &sharedCall[V]{cancel: cancel, done: make(chan struct{}), subs: map[*Progress]struct{}{}}
 	g.m[key] = f
 	g.wg.Go(func() {
 		defer cancel()
@@ -89,7 +88,7 @@ func (g *flights[V]) begin(key string, fn func(context.Context, Progress) (V, er
 	return f
 }
 
-func (f *flight[V]) subscribe(p Progress) (leave func()) {
+func (f *sharedCall[V]) subscribe(p Progress) (leave func()) {
 	if p == nil {
 		return func() {}
 	}
@@ -106,7 +105,7 @@ func (f *flight[V]) subscribe(p Progress) (leave func()) {
 	}
 }
 
-func (f *flight[V]) report(done, total int64) {
+func (f *sharedCall[V]) report(done, total int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state = [2]int64{done, total}
