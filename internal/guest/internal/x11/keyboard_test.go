@@ -123,6 +123,18 @@ func TestTypingTheSameTwiceChangesTheKeymapOnce(t *testing.T) {
 	}
 }
 
+// TestApplicationLearnsNewKeysWithoutNotification: an Xlib application that has not subscribed to keymap changes yet must
+// see characters on borrowed keys.
+func TestApplicationLearnsNewKeysWithoutNotification(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProbe(t, s, func(p *probe) { p.pings, p.unnotified = true, true })
+	c := s.dial(t)
+	const text = "Grüße, 世界 🎉!"
+	must(t, c.Type(testContext(t), text, 0))
+	p.typed(t, text)
+}
+
 func TestTypingHonoursLocksAndHeldKeys(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -197,6 +197,7 @@ func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
 		meaning[code] = syms[i]
 	}
 	codes = slices.Sorted(slices.Values(codes))
+	first, last := codes[0], codes[len(codes)-1]
 	for len(codes) > 0 {
 		n := 1
 		for n < len(codes) && codes[n] == codes[n-1]+1 {
@@ -213,5 +214,14 @@ func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
 		}
 		codes = codes[n:]
 	}
+	c.repeatMappingNotify(first, last)
 	return nil
+}
+
+// repeatMappingNotify sends the focused application a MappingNotify event for a range of keys. The server's own notification
+// can get lost: Xlib reads the keymap at its first key event, subscribes to changes only after that, and misses a change in
+// between. The event arrives before the keys that are typed next.
+func (c *Conn) repeatMappingNotify(first, last xproto.Keycode) {
+	note := xproto.MappingNotifyEvent{Request: xproto.MappingKeyboard, FirstKeycode: first, Count: byte(last-first) + 1}
+	xproto.SendEvent(c.x, false, xproto.SendEventDestItemFocus, xproto.EventMaskNoEvent, string(note.Bytes()))
 }

@@ -27,6 +27,8 @@ type probe struct {
 
 	managed bool // lets the window manager have its window
 
+	unnotified bool // gets no MappingNotify from the server
+
 	protocols, ping xproto.Atom
 	keymap          *xproto.GetKeyboardMappingReply
 	remaps          atomic.Int32 // how often the keymap has changed
@@ -72,6 +74,9 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 		xgb.Put32(b, uint32(p.ping))
 		must(t, xproto.ChangePropertyChecked(x, xproto.PropModeReplace, p.window, p.protocols, xproto.AtomAtom, 32, 1, b).Check())
 	}
+	if p.unnotified {
+		p.useXKB(t)
+	}
 	p.readKeymap()
 	mapped := make(chan struct{})
 	go p.run(mapped)
@@ -96,6 +101,20 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 		<-p.ended
 	})
 	return p
+}
+
+// useXKB requests the XKB extension, as Xlib does when it connects. The server then sends no core MappingNotify, and no XKB
+// MapNotify either until the client subscribes to it, which Xlib does after its first key event.
+func (p *probe) useXKB(t testing.TB) {
+	t.Helper()
+	const name = "XKEYBOARD"
+	ext, err := xproto.QueryExtension(p.x, uint16(len(name)), name).Reply()
+	must(t, err)
+	useExtension := []byte{ext.MajorOpcode, 0, 2, 0, 1, 0, 0, 0} // two words; version 1.0
+	cookie := p.x.NewCookie(true, true)
+	p.x.NewRequest(useExtension, cookie)
+	_, err = cookie.Reply()
+	must(t, err)
 }
 
 // redirect is the attribute that keeps the window manager away.
