@@ -80,8 +80,8 @@ type Aio struct {
 	shutdown []hook.Hook // of the settings
 	skills   *skill.Service
 	observer *observe.Service
-	outbound *proxy.Service
-	port     *relay.Outlet // where programs reach the outbound proxy; nil if only the table is needed
+	proxy    *proxy.Service
+	relay    *relay.Relay // passes connections of programs to the proxy; nil if only the table is needed
 	previews *preview.Service
 	activity *activity.Service
 	sites    *sites
@@ -135,7 +135,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		return err
 	}
 	services, components := a.services(env)
-	if err := errors.Join(a.outbound.CheckConfig(), a.browser.CheckConfig()); err != nil {
+	if err := errors.Join(a.proxy.CheckConfig(), a.browser.CheckConfig()); err != nil {
 		return err
 	}
 	a.tracer = newTracer(cfg, version, log)
@@ -184,7 +184,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	})
 	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
 	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv,
-		Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: outboundProxy(c),
+		Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: selectProxy(c),
 		Deny: isOwnAddress(c.Listen, c.Loopback)})
 	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion,
 		Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle,
@@ -206,7 +206,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		}
 		return list
 	}, Log: a.log})
-	a.outbound = a.newOutbound(reserved)
+	a.proxy = a.newProxy(reserved)
 	a.skills = skill.New(skill.Config{Home: home, Workspace: work, State: state, Venv: c.Venv,
 		Paths: splitPaths(c.SkillsPath), Runner: a.runner, Log: a.logOf("skills")})
 	a.observer = observe.New(observe.Config{
@@ -244,7 +244,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		gated{page.New(page.Config{Browser: chromium, Runner: a.runner, Home: home, Workspace: work, Log: a.logOf("page")}), desktop.Gate},
 		chromium, // closed before the display that it runs on: it saves its tabs
 		desktop,
-		a.outbound, // closed last: what runs may still use it
+		a.proxy, // closed last: running programs may still use it
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},
@@ -289,7 +289,7 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 		Folder: c.BrowserDownloads, Block: c.BrowserBlocklist, Allow: c.BrowserAllowlist, Cookies: c.BrowserCookies,
 		Output:      a.outputOf("browser"),
 		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.issueTicket,
-		Proxy: a.browserProxy(), Trust: func() []string { return a.outbound.BrowserSwitches() },
+		Proxy: a.browserProxy(), Trust: func() []string { return a.proxy.BrowserSwitches() },
 	})
 	return chromium, desktop
 }

@@ -25,8 +25,8 @@ import (
 type blueprint struct {
 	cfg config.Aio
 	src config.Source
-	// port is where programs in the sandbox reach the outbound proxy.
-	port *relay.Outlet
+	// relay passes connections of programs to the proxy.
+	relay *relay.Relay
 }
 
 // build returns the sandbox, or one that is pending if the configuration says so.
@@ -34,8 +34,8 @@ func (b blueprint) build(version string, log *slog.Logger) (host.Program, error)
 	if b.cfg.Init {
 		return newPending(b, version, log)
 	}
-	cfg, environ := useOutbound(b.port, b.cfg, b.src.Environ)
-	a := &Aio{cfg: cfg, version: version, log: log, port: b.port}
+	cfg, environ := useProxy(b.relay, b.cfg, b.src.Environ)
+	a := &Aio{cfg: cfg, version: version, log: log, relay: b.relay}
 	env := a.childEnv(environ)
 	if err := a.build(newRunner(cfg, env, log), env); err != nil {
 		return nil, err
@@ -117,8 +117,8 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 		}
 	}
 	cfg.Init = true // initVariable is gone from the environment
-	cfg, environ := useOutbound(p.port, cfg, src.Environ)
-	next := &Aio{cfg: cfg, version: p.version, log: p.log, port: p.port}
+	cfg, environ := useProxy(p.relay, cfg, src.Environ)
+	next := &Aio{cfg: cfg, version: p.version, log: p.log, relay: p.relay}
 	env := next.childEnv(environ)
 	if err := next.build(p.runner, env); err != nil {
 		return nil, op.Errorf(op.Invalid, "%w", err)
