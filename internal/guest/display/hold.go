@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
@@ -55,11 +56,8 @@ func (s *Service) hintRestart(ctx context.Context) {
 
 // addHint appends a sentence to the hint of the response.
 func addHint(ctx context.Context, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if hint := op.CallOf(ctx).Hint; hint != "" {
-		text = hint + " " + text
-	}
-	op.Hint(ctx, "%s", text)
+	old := op.CallOf(ctx).Hint
+	op.Hint(ctx, "%s", strings.TrimSpace(old+" "+fmt.Sprintf(format, args...)))
 }
 
 // toOpError converts an error of the display into one for the caller.

@@ -48,7 +48,8 @@ func (c *Conn) resize(width, height int) error {
 		return err
 	}
 	if width < int(limits.MinWidth) || width > int(limits.MaxWidth) || height < int(limits.MinHeight) || height > int(limits.MaxHeight) {
-		return fmt.Errorf("size out of range; use a size from %dx%d to %dx%d", limits.MinWidth, limits.MinHeight, limits.MaxWidth, limits.MaxHeight)
+		return fmt.Errorf("size out of range; use a size from %dx%d to %dx%d",
+			limits.MinWidth, limits.MinHeight, limits.MaxWidth, limits.MaxHeight)
 	}
 	old, err := c.size()
 	if err != nil || old == image.Pt(width, height) {
