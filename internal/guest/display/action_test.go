@@ -216,7 +216,7 @@ func TestActionsReachPages(t *testing.T) {
 		{"drag", testDrag},
 		{"wheel", testWheel},
 		{"typing", testTyping},
-		{"pasting while somebody watches", testPasteWhileWatched},
+		{"pasting while a viewer is connected", testPasteWhileWatched},
 		{"shortcuts and clipboard", testShortcuts},
 		{"keys", testKeys},
 		{"refusals", testRefusals},

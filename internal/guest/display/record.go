@@ -25,7 +25,7 @@ type RecordIn struct {
 	Action      string  `json:"action" doc:"Start or stop the recording, or get its status" enum:"start,stop,status"`
 	SavePath    *string `json:"save_path" doc:"Path of the video; default: a new file in /tmp/recordings"`
 	FPS         int     `json:"fps" doc:"Frames per second" exclusiveMinimum:"0" maximum:"30" default:"5"`
-	CRF         int     `json:"crf" doc:"H.264 constant rate factor: 0 is lossless, 51 the smallest file" minimum:"0" maximum:"51" default:"28"`
+	CRF         int     `json:"crf" doc:"H.264 constant rate factor: 0 is lossless, 51 is smallest" minimum:"0" maximum:"51" default:"28"`
 	MaxDuration float64 `json:"max_duration" doc:"Seconds after which the recording stops" exclusiveMinimum:"0" default:"600"`
 	Width       *int    `json:"width" doc:"Width of the video; default: proportional, or display width" exclusiveMinimum:"0"`
 	Height      *int    `json:"height" doc:"Height of the video; default: proportional, or display height" exclusiveMinimum:"0"`

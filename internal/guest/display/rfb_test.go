@@ -11,8 +11,8 @@ import (
 // hello is the handshake of a viewer.
 const hello = "RFB 003.008\n\x01\x01"
 
-// said are messages of a viewer, and whether the filter forwards them.
-var said = []struct {
+// messages are messages of a viewer, and whether the filter forwards them.
+var messages = []struct {
 	msg  string
 	pass bool
 }{
@@ -22,7 +22,7 @@ var said = []struct {
 	{"\x04" + string(make([]byte, 7)), false},                  // key
 	{"\x05" + string(make([]byte, 5)), false},                  // pointer
 	{"\x05\x80" + string(make([]byte, 5)), false},              // pointer with more buttons
-	{"\x06\x00\x00\x00\x00\x00\x00\x03\x04\x04\x04", false},    // clipboard whose text looks like keys
+	{"\x06\x00\x00\x00\x00\x00\x00\x03\x04\x04\x04", false},    // clipboard with text like keys
 	{"\x06\x00\x00\x00\xff\xff\xff\xfb\x05\x05\x05\x05\x05", false},
 	{"\x06\x00\x00\x00\xff\xff\xff\xf8\x01\x00\x00\x01\x00\x00\x00\x00", false}, // clipboard capabilities
 	{"\x96" + string(make([]byte, 9)), true},                                    // continuous updates
@@ -35,7 +35,7 @@ var said = []struct {
 func TestViewOnlyFilterDropsInput(t *testing.T) {
 	t.Parallel()
 	all, want := hello, hello
-	for _, s := range said {
+	for _, s := range messages {
 		all += s.msg
 		if s.pass {
 			want += s.msg
@@ -69,7 +69,7 @@ func TestViewOnlyFilterDropsInput(t *testing.T) {
 
 // FuzzViewOnlyFilter: the result does not depend on the chunks, and contains no message that changes the display.
 func FuzzViewOnlyFilter(f *testing.F) {
-	for _, s := range said {
+	for _, s := range messages {
 		f.Add([]byte(hello+s.msg), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {

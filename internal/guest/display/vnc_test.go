@@ -127,10 +127,10 @@ func (v *viewer) greet(t testing.TB, keep bool) (width, height int) {
 func (v *viewer) picture(t testing.TB, width, height int) []byte {
 	t.Helper()
 	v.send(t, 2, 0, 0, 1, 0, 0, 0, 0) // raw encoding only
-	ask := []byte{3, 0, 0, 0, 0, 0}
-	ask = binary.BigEndian.AppendUint16(ask, uint16(width))
-	ask = binary.BigEndian.AppendUint16(ask, uint16(height))
-	v.send(t, ask...)
+	request := []byte{3, 0, 0, 0, 0, 0}
+	request = binary.BigEndian.AppendUint16(request, uint16(width))
+	request = binary.BigEndian.AppendUint16(request, uint16(height))
+	v.send(t, request...)
 	pixels := make([]byte, 4*width*height)
 	for seen := 0; seen < width*height; {
 		switch kind := v.read(t, 1)[0]; kind {
@@ -260,9 +260,9 @@ func TestStalledViewerDoesNotBlockOthers(t *testing.T) {
 	d := newDesk(t)
 	stalled := watch(t, d.Service, display.ViewIn{})
 	stalled.greet(t, true)
-	ask := []byte{3, 0, 0, 0, 0, 0, 4, 0, 3, 0}
+	request := []byte{3, 0, 0, 0, 0, 0, 4, 0, 3, 0}
 	for range 50 {
-		stalled.send(t, ask...)
+		stalled.send(t, request...)
 	}
 	other := watch(t, d.Service, display.ViewIn{})
 	other.greet(t, true)

@@ -266,7 +266,7 @@ func TestProgramsReachMappedHosts(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "python3", "node", "git")
 	r := newRig(t, Config{})
-	port, _ := service(t, "ours")
+	port, _ := service(t, "mapped")
 	r.mustMap(t, "https://api.foreign.example", strconv.Itoa(port))
 	r.mustMap(t, "http://plain.foreign.example", strconv.Itoa(port))
 	env := r.cfg.Runner.Environ()
@@ -289,7 +289,7 @@ func TestProgramsReachMappedHosts(t *testing.T) {
 				cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 				cmd.Env = env
 				out, err := cmd.CombinedOutput()
-				if err != nil || !strings.HasPrefix(string(out), "ours: GET /hello host=") {
+				if err != nil || !strings.HasPrefix(string(out), "mapped: GET /hello host=") {
 					t.Errorf("got %q and error %v, want the service's reply", out, err)
 				}
 			})
@@ -449,9 +449,9 @@ func TestSOCKSUpstream(t *testing.T) {
 // TestEgressProxyDecides: no setting of the proxy allows a host that the egress proxy refuses.
 func TestEgressProxyDecides(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 10)
+	requests := make(chan string, 10)
 	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.Method + " " + r.Host
+		requests <- r.Method + " " + r.Host
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, "cove: not on the list")
 	}))
@@ -472,14 +472,14 @@ func TestEgressProxyDecides(t *testing.T) {
 		}
 	}
 	check("no upstream")
-	if a, b := <-asked, <-asked; a != "GET denied.example" || b != "CONNECT denied.example:443" {
+	if a, b := <-requests, <-requests; a != "GET denied.example" || b != "CONNECT denied.example:443" {
 		t.Errorf("got %q and %q, want both requests at the egress proxy", a, b)
 	}
 	if _, err := r.SetUpstream(t.Context(), UpstreamIn{Server: "proxy.example:3128"}); err != nil {
 		t.Fatal(err)
 	}
 	check("with an upstream")
-	if a := <-asked; a != "CONNECT proxy.example:3128" {
+	if a := <-requests; a != "CONNECT proxy.example:3128" {
 		t.Errorf("got %q, want a connection to the upstream through the egress proxy", a)
 	}
 }
@@ -573,7 +573,7 @@ func TestReservedPortsAreCheckedPerRequest(t *testing.T) {
 func TestHostOfAnotherTunnelIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	port, _ := service(t, "ours")
+	port, _ := service(t, "mapped")
 	r.mustMap(t, "one.example", strconv.Itoa(port))
 	c, err := net.Dial("tcp", r.relay.Address())
 	if err != nil {
@@ -591,7 +591,7 @@ func TestHostOfAnotherTunnelIsRefused(t *testing.T) {
 func TestDiagnoseAndHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Exclude: []string{".internal.example", "10.0.0.0/8"}, Include: nil})
-	port, address := service(t, "ours")
+	port, address := service(t, "mapped")
 	r.mustMap(t, "https://api.example.com", strconv.Itoa(port))
 	r.mustMap(t, "dead.example.com", "1")
 	diagnose := func(url string) Diagnosis {

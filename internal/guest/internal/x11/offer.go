@@ -34,12 +34,12 @@ type Offer struct {
 	forms   map[xproto.Atom]form
 	pending bool // ownership is being requested; guarded by selections.mu
 
-	mu      sync.Mutex
-	reads   uint64
-	asked   time.Time     // time of the last request of an application
-	gap     time.Duration // longest time between two requests
-	lost    bool
-	changed chan struct{} // closed and replaced at every change
+	mu        sync.Mutex
+	reads     uint64
+	requested time.Time     // time of the last request of an application
+	gap       time.Duration // longest time between two requests
+	lost      bool
+	changed   chan struct{} // closed and replaced at every change
 }
 
 // form is the data of one target and its type.
@@ -82,7 +82,7 @@ func (o *Offer) WaitRead(ctx context.Context, n uint64) error {
 func (o *Offer) WaitQuiet(ctx context.Context, minimum, latency time.Duration) error {
 	for {
 		o.mu.Lock()
-		rest := time.Until(o.asked.Add(max(minimum, min(quietFactor*max(o.gap, latency), maxQuiet))))
+		rest := time.Until(o.requested.Add(max(minimum, min(quietFactor*max(o.gap, latency), maxQuiet))))
 		o.mu.Unlock()
 		if rest <= 0 {
 			return nil
@@ -101,10 +101,10 @@ func (o *Offer) WaitQuiet(ctx context.Context, minimum, latency time.Duration) e
 func (o *Offer) noteRequest(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.asked.IsZero() {
-		o.gap = max(o.gap, now.Sub(o.asked))
+	if !o.requested.IsZero() {
+		o.gap = max(o.gap, now.Sub(o.requested))
 	}
-	o.asked = now
+	o.requested = now
 }
 
 func (o *Offer) update(fn func()) {

@@ -39,11 +39,11 @@ func TestSelectionPassesBetweenClients(t *testing.T) {
 				ctx := testContext(t)
 				offer, err := owner.SetSelection(ctx, sel, Text(want))
 				must(t, err)
-				for who, c := range map[string]*Conn{"another client": reader, "the owner itself": owner} {
+				for name, c := range map[string]*Conn{"another client": reader, "the owner itself": owner} {
 					got, err := c.SelectionText(ctx, sel)
 					must(t, err)
 					if got != want {
-						t.Errorf("%s read %d bytes that differ from the %d offered", who, len(got), len(want))
+						t.Errorf("%s read %d bytes that differ from the %d offered", name, len(got), len(want))
 					}
 				}
 				must(t, offer.WaitRead(ctx, 0))
