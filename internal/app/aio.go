@@ -79,7 +79,7 @@ type Aio struct {
 	skills   *skill.Service
 	observer *observe.Service
 	proxy    *proxy.Service
-	port     *relay.Outlet // address of the outbound proxy for programs; nil if only the table is needed
+	relay    *relay.Relay // passes connections of programs to the proxy; nil if only the table is needed
 	previews *preview.Service
 	activity *activity.Service
 	sites    *sites
@@ -182,7 +182,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	})
 	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
 	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv,
-		Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: outboundProxy(c),
+		Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: selectProxy(c),
 		Deny: isOwnAddress(c.Listen, c.Loopback)})
 	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion,
 		Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle,
@@ -242,7 +242,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		gated{page.New(page.Config{Browser: chromium, Runner: a.runner, Home: home, Workspace: work, Log: a.logOf("page")}), desktop.Gate},
 		chromium, // closed before its display, because it saves its tabs
 		desktop,
-		a.proxy, // closed last, because running programs may use it
+		a.proxy, // closed last: running programs may still use it
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},

@@ -126,16 +126,16 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	egress, err := relay.New(relay.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Open: all, Users: users, Log: log})
+	loopback, err := relay.New(relay.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Open: all, Users: users, Log: log})
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	// It must be open before child processes start, because their environment contains its port.
-	if err := egress.Open(); err != nil {
+	// Open it before starting anything: the environment of children contains its port.
+	if err := loopback.Open(); err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
-	defer egress.Close()
-	plan := blueprint{cfg: cfg, src: src, port: egress}
+	defer loopback.Close()
+	plan := blueprint{cfg: cfg, src: src, relay: loopback}
 	sandbox, err := plan.build(version, log)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}

@@ -25,8 +25,8 @@ import (
 type blueprint struct {
 	cfg config.Aio
 	src config.Source
-	// port is the address of the outbound proxy for programs in the sandbox.
-	port *relay.Outlet
+	// relay passes connections of programs to the proxy.
+	relay *relay.Relay
 }
 
 // build returns the sandbox, or a pending one if init is set.
@@ -34,8 +34,8 @@ func (b blueprint) build(version string, log *slog.Logger) (host.Program, error)
 	if b.cfg.Init {
 		return newPending(b, version, log)
 	}
-	cfg, environ := useProxy(b.port, b.cfg, b.src.Environ)
-	a := &Aio{cfg: cfg, version: version, log: log, port: b.port}
+	cfg, environ := useProxy(b.relay, b.cfg, b.src.Environ)
+	a := &Aio{cfg: cfg, version: version, log: log, relay: b.relay}
 	env := a.childEnv(environ)
 	if err := a.build(newRunner(cfg, env, log), env); err != nil {
 		return nil, err
@@ -115,8 +115,8 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 		}
 	}
 	cfg.Init = true // initVariable was removed from the environment
-	cfg, environ := useProxy(p.port, cfg, src.Environ)
-	next := &Aio{cfg: cfg, version: p.version, log: p.log, port: p.port}
+	cfg, environ := useProxy(p.relay, cfg, src.Environ)
+	next := &Aio{cfg: cfg, version: p.version, log: p.log, relay: p.relay}
 	env := next.childEnv(environ)
 	if err := next.build(p.runner, env); err != nil {
 		return nil, op.Errorf(op.Invalid, "%w", err)

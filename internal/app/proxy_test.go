@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-func TestOutboundProxy(t *testing.T) {
-	if outboundProxy(config.Aio{Outlet: "127.0.0.1:8118"}) != nil {
+func TestSelectProxy(t *testing.T) {
+	if selectProxy(config.Aio{Outlet: "127.0.0.1:8118"}) != nil {
 		t.Error("got a proxy although none is configured, want nil")
 	}
 	for _, cfg := range []config.Aio{{ProxyServer: "proxy:3128"}, {Egress: "unix:/x"}, {ProxyMap: "a.example=1"}} {
@@ -21,7 +21,7 @@ func TestOutboundProxy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := outboundProxy(cfg)(r)
+			got, err := selectProxy(cfg)(r)
 			if err != nil || got == nil && want != "" || got != nil && got.String() != want {
 				t.Errorf("%s: got %v and error %v, want %q", url, got, err, want)
 			}

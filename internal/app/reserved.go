@@ -28,8 +28,8 @@ func isOwnAddress(listen ...string) func(netip.AddrPort) bool {
 	}
 }
 
-// isReservedPort returns a function that recognizes loopback ports of the sandbox itself, which
-// cannot be previewed: its server, the outbound proxy, and the given ones.
+// isReservedPort returns a function that recognizes the loopback ports that belong to the
+// sandbox itself and cannot be previewed: its server, the relay, and the given ones.
 func isReservedPort(c config.Aio, more ...func() []int) func(port int) bool {
 	own := isOwnAddress(c.Listen, c.Loopback, c.Outlet)
 	return func(port int) bool {

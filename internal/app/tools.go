@@ -60,7 +60,7 @@ func (h mcpHub) Mount(name string, s mcphub.Server, start mcphub.Starter) {
 	if start != nil {
 		u.Start = start
 	} else {
-		u.Client = &http.Client{Transport: withHeaders{&http.Transport{Proxy: outboundProxy(h.cfg)}, s.Headers}}
+		u.Client = &http.Client{Transport: withHeaders{&http.Transport{Proxy: selectProxy(h.cfg)}, s.Headers}}
 	}
 	h.Handler.Mount(u)
 }

@@ -19,7 +19,7 @@ func newTracer(cfg config.Aio, version string, log *slog.Logger) *span.Tracer {
 	return span.New(span.Config{
 		Endpoint: cfg.OTLPEndpoint, Headers: cfg.OTLPHeaders, Service: "aio", Version: version, Log: log,
 		Client: &http.Client{
-			Transport:     &http.Transport{Proxy: outboundProxy(cfg), MaxIdleConnsPerHost: 1},
+			Transport:     &http.Transport{Proxy: selectProxy(cfg), MaxIdleConnsPerHost: 1},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})

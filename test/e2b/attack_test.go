@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// box is a sandbox as the control API tells of it.
+// box is a sandbox in a response of the control API.
 type box struct {
 	ID      string `json:"sandboxID"`
 	Access  string `json:"envdAccessToken"`
@@ -27,112 +28,152 @@ func (h *hub) create(t *testing.T, key, more string) box {
 	return b
 }
 
-// attack checks what strangers and neighbors get.
+// parties are tenants with their keys and sandboxes: one of our sandboxes has no public ports.
+type parties struct {
+	ours, theirs, viewer string // keys
+	mine, other, closed  box
+}
+
+// request is a request and the expected status.
+type request struct {
+	name, method, path, body string
+	want                     int
+	header                   []string
+}
+
+const (
+	statPath  = "/filesystem.Filesystem/Stat"
+	statBody  = `{"path":"/"}`
+	filesPath = "/files?path=/etc/hostname"
+)
+
+func hostOf(port int, id string) string { return fmt.Sprintf("%d-%s.localhost", port, id) }
+
+// attack checks requests with missing, wrong and foreign credentials.
 func (h *hub) attack(t *testing.T) {
 	t.Helper()
-	ours, theirs, viewer := h.tenant(t, "ours", "user"), h.tenant(t, "theirs", "user"), h.tenant(t, "ours", "viewer")
-	mine, other, closed := h.create(t, ours, ""), h.create(t, theirs, ""), h.create(t, ours, `,"network":{"allowPublicTraffic":false}`)
-	list := `{"path":"/"}`
-	const stat, files = "/filesystem.Filesystem/Stat", "/files?path=/etc/hostname"
-	host := func(port int, id string) string { return fmt.Sprintf("%d-%s.localhost", port, id) }
-	for _, c := range []struct {
-		what, method, path, body string
-		want                     int
-		header                   []string
-	}{
-		{"own token, by header", "POST", stat, list, 200, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token", mine.Access}},
-		{"own token, by host", "POST", stat, list, 200, []string{"Host", host(49983, mine.ID), "X-Access-Token", mine.Access}},
-		{"own key instead", "POST", stat, list, 200, []string{"E2b-Sandbox-Id", mine.ID, "X-API-Key", ours}},
-		{"SDK 1's form of the ID", "POST", stat, list, 200, []string{"E2b-Sandbox-Id", mine.ID + "-6532622b", "X-Access-Token", mine.Access}},
-		{"no token", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", mine.ID}},
-		{"empty token", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token", ""}},
-		{"token of another sandbox", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token", other.Access}},
-		{"token of another sandbox, by host", "POST", stat, list, 401, []string{"Host", host(49983, mine.ID), "X-Access-Token", other.Access}},
-		{"host and header disagree", "POST", stat, list, 401, []string{"Host", host(49983, other.ID),
-			"E2b-Sandbox-Id", mine.ID, "X-Access-Token", mine.Access}},
-		{"traffic token for files", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token", mine.Traffic}},
-		{"traffic token in its own header for files", "POST", stat, list, 401,
-			[]string{"E2b-Sandbox-Id", mine.ID, "E2b-Traffic-Access-Token", mine.Traffic}},
-		{"traffic token for the interpreter", "GET", "/contexts", "", 200,
-			[]string{"E2b-Sandbox-Id", mine.ID, "E2b-Sandbox-Port", "49999", "E2b-Traffic-Access-Token", mine.Traffic}},
-		{"interpreter without a token", "GET", "/contexts", "", 401, []string{"E2b-Sandbox-Id", mine.ID, "E2b-Sandbox-Port", "49999"}},
-		{"another's traffic token", "GET", "/contexts", "", 401,
-			[]string{"E2b-Sandbox-Id", mine.ID, "E2b-Sandbox-Port", "49999", "E2b-Traffic-Access-Token", other.Traffic}},
-		{"closed port", "GET", "/", "", 502, []string{"E2b-Sandbox-Id", mine.ID, "E2b-Sandbox-Port", "3000",
-			"E2b-Traffic-Access-Token", mine.Traffic}},
-		{"public port", "GET", "/", "", 502, []string{"Host", host(3000, mine.ID)}},
-		{"port that is not public", "GET", "/", "", 401, []string{"Host", host(3000, closed.ID)}},
-		{"port that is not public, with its token", "GET", "/", "", 502, []string{"Host", host(3000, closed.ID),
-			"E2b-Traffic-Access-Token", closed.Traffic}},
-		{"port of nobody", "GET", "/", "", 502, []string{"Host", host(3000, "sb0000000000000000")}},
-		{"no port of the daemon is public", "GET", "/contexts", "", 401, []string{"Host", host(49999, mine.ID)}},
-		{"another tenant's key", "POST", stat, list, 502, []string{"E2b-Sandbox-Id", mine.ID, "X-API-Key", theirs}},
-		{"a viewer's key", "POST", stat, list, 403, []string{"E2b-Sandbox-Id", mine.ID, "X-API-Key", viewer}},
-		{"token as a key of the hub", "GET", "/v2/sandboxes", "", 401, []string{"X-API-Key", mine.Access}},
-		{"token for the hub's own API", "GET", "/api/v1/sandbox", "", 401, []string{"X-Access-Token", mine.Access}},
-		{"nobody's ID", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", "sb0000000000000000", "X-Access-Token", mine.Access}},
-		{"ID that is a path", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", "../" + mine.ID, "X-Access-Token", mine.Access}},
-		{"health needs nothing", "GET", "/health", "", 204, []string{"E2b-Sandbox-Id", mine.ID}},
-		{"health of nobody", "GET", "/health", "", 502, []string{"E2b-Sandbox-Id", "sb0000000000000000"}},
-		{"health is exact", "GET", "/health/../files", "", 401, []string{"E2b-Sandbox-Id", mine.ID}},
-		{"health by another method", "POST", "/health", "", 401, []string{"E2b-Sandbox-Id", mine.ID}},
-		{"signature that nobody made", "GET", files + "&signature=v1_AAAA", "", 401, nil},
-		{"signature that nobody made, by host", "GET", files + "&signature=v1_AAAA", "", 401, []string{"Host", host(49983, mine.ID)}},
-		{"file without a signature", "GET", files, "", 401, []string{"Host", host(49983, mine.ID)}},
-		{"foreign page", "POST", stat, list, 403, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token", mine.Access,
-			"Origin", "http://evil.example"}},
-		{"binary codec", "POST", stat, "\x0a\x01/", 415, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token",
-			mine.Access, "Content-Type", "application/proto"}},
-		{"init of the daemon", "POST", "/init", `{}`, 404, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token", mine.Access}},
-		{"user that is a path", "POST", stat, list, 401, []string{"E2b-Sandbox-Id", mine.ID, "X-Access-Token",
-			mine.Access, "Authorization", "Basic Li4vcm9vdDo="}},
-		{"their list is theirs", "GET", "/sandboxes/" + mine.ID, "", 404, []string{"X-API-Key", theirs}},
-		{"kill a neighbor's", "DELETE", "/sandboxes/" + mine.ID, "", 404, []string{"X-API-Key", theirs}},
-		{"pause a neighbor's", "POST", "/sandboxes/" + mine.ID + "/pause", "{}", 404, []string{"X-API-Key", theirs}},
-		{"connect to a neighbor's", "POST", "/v2/sandboxes/" + mine.ID + "/connect", "{}", 404, []string{"X-API-Key", theirs}},
-		{"fork a neighbor's", "POST", "/sandboxes/" + mine.ID + "/fork", "{}", 404, []string{"X-API-Key", theirs}},
-		{"a viewer creates nothing", "POST", "/v2/sandboxes", `{"templateID":"base"}`, 403, []string{"X-API-Key", viewer}},
-		{"control API at its own name", "GET", "/v2/sandboxes", "", 200, []string{"Host", "api.localhost", "X-API-Key", ours}},
-		{"control API with the header of older clients", "POST", "/sandboxes/" + mine.ID + "/connect",
-			`{"timeout":60}`, 200, []string{"E2b-Sandbox-Id", mine.ID, "X-API-Key", ours}},
-		{"control API at its own name without a key", "GET", "/v2/sandboxes", "", 401, []string{"Host", "api.localhost"}},
-		{"no key", "GET", "/v2/sandboxes", "", 401, nil},
-		{"builds", "POST", "/v3/templates", `{}`, 501, []string{"X-API-Key", ours}},
-		{"teams", "GET", "/teams", "", 501, []string{"X-API-Key", ours}},
-	} {
+	p := parties{ours: h.tenant(t, "ours", "user"), theirs: h.tenant(t, "theirs", "user"), viewer: h.tenant(t, "ours", "viewer")}
+	p.mine, p.other = h.create(t, p.ours, ""), h.create(t, p.theirs, "")
+	p.closed = h.create(t, p.ours, `,"network":{"allowPublicTraffic":false}`)
+	for _, c := range slices.Concat(tokenRequests(p), portRequests(p), daemonRequests(p), controlRequests(p)) {
 		header := append([]string{"Content-Type", "application/json"}, c.header...)
 		status, body := h.call(t, c.method, c.path, c.body, header...)
 		if status != c.want {
-			t.Errorf("%s: got %d %s, want %d", c.what, status, body, c.want)
+			t.Errorf("%s: got %d %s, want %d", c.name, status, body, c.want)
 		}
-		if c.want != http.StatusOK && (strings.Contains(body, mine.Access) || strings.Contains(body, "root:x:0")) {
-			t.Errorf("%s: got %s, want nothing secret", c.what, body)
+		if c.want != http.StatusOK && (strings.Contains(body, p.mine.Access) || strings.Contains(body, "root:x:0")) {
+			t.Errorf("%s: got %s, want no secret", c.name, body)
 		}
 	}
-	if _, body := h.call(t, "GET", "/v2/sandboxes", "", "X-API-Key", theirs); strings.Contains(body, mine.ID) ||
-		!strings.Contains(body, other.ID) {
-		t.Errorf("the neighbor's list: got %s, want only %s", body, other.ID)
+	if _, body := h.call(t, "GET", "/v2/sandboxes", "", "X-API-Key", p.theirs); strings.Contains(body, p.mine.ID) ||
+		!strings.Contains(body, p.other.ID) {
+		t.Errorf("the other tenant's list: got %s, want only %s", body, p.other.ID)
 	}
-	if _, body := h.call(t, "GET", "/sandboxes/"+mine.ID, "", "X-API-Key", viewer); strings.Contains(body,
-		mine.Access) || !strings.Contains(body, mine.ID) {
+	if _, body := h.call(t, "GET", "/sandboxes/"+p.mine.ID, "", "X-API-Key", p.viewer); strings.Contains(body,
+		p.mine.Access) || !strings.Contains(body, p.mine.ID) {
 		t.Errorf("a viewer: got %s, want the sandbox without its token", body)
 	}
-	h.garbage(t, mine)
+	h.garbage(t, p.mine)
 }
 
-// garbage sends frames that no client sends. The server refuses each and goes on.
+// tokenRequests use the tokens and keys of sandboxes.
+func tokenRequests(p parties) []request {
+	return []request{
+		{"own token, by header", "POST", statPath, statBody, 200, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", p.mine.Access}},
+		{"own token, by host", "POST", statPath, statBody, 200, []string{"Host", hostOf(49983, p.mine.ID), "X-Access-Token", p.mine.Access}},
+		{"own key instead", "POST", statPath, statBody, 200, []string{"E2b-Sandbox-Id", p.mine.ID, "X-API-Key", p.ours}},
+		{"SDK 1's form of the ID", "POST", statPath, statBody, 200,
+			[]string{"E2b-Sandbox-Id", p.mine.ID + "-6532622b", "X-Access-Token", p.mine.Access}},
+		{"no token", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", p.mine.ID}},
+		{"empty token", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", ""}},
+		{"token of another sandbox", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", p.other.Access}},
+		{"token of another sandbox, by host", "POST", statPath, statBody, 401,
+			[]string{"Host", hostOf(49983, p.mine.ID), "X-Access-Token", p.other.Access}},
+		{"host and header disagree", "POST", statPath, statBody, 401, []string{"Host", hostOf(49983, p.other.ID),
+			"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", p.mine.Access}},
+		{"traffic token for files", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", p.mine.Traffic}},
+		{"traffic token in its own header for files", "POST", statPath, statBody, 401,
+			[]string{"E2b-Sandbox-Id", p.mine.ID, "E2b-Traffic-Access-Token", p.mine.Traffic}},
+		{"traffic token for the interpreter", "GET", "/contexts", "", 200,
+			[]string{"E2b-Sandbox-Id", p.mine.ID, "E2b-Sandbox-Port", "49999", "E2b-Traffic-Access-Token", p.mine.Traffic}},
+		{"interpreter without a token", "GET", "/contexts", "", 401, []string{"E2b-Sandbox-Id", p.mine.ID, "E2b-Sandbox-Port", "49999"}},
+		{"another sandbox's traffic token", "GET", "/contexts", "", 401,
+			[]string{"E2b-Sandbox-Id", p.mine.ID, "E2b-Sandbox-Port", "49999", "E2b-Traffic-Access-Token", p.other.Traffic}},
+		{"token as a key of the hub", "GET", "/v2/sandboxes", "", 401, []string{"X-API-Key", p.mine.Access}},
+		{"token for the hub's own API", "GET", "/api/v1/sandbox", "", 401, []string{"X-Access-Token", p.mine.Access}},
+	}
+}
+
+// portRequests address ports of sandboxes.
+func portRequests(p parties) []request {
+	return []request{
+		{"closed port", "GET", "/", "", 502, []string{"E2b-Sandbox-Id", p.mine.ID, "E2b-Sandbox-Port", "3000",
+			"E2b-Traffic-Access-Token", p.mine.Traffic}},
+		{"public port", "GET", "/", "", 502, []string{"Host", hostOf(3000, p.mine.ID)}},
+		{"port that is not public", "GET", "/", "", 401, []string{"Host", hostOf(3000, p.closed.ID)}},
+		{"port that is not public, with its token", "GET", "/", "", 502, []string{"Host", hostOf(3000, p.closed.ID),
+			"E2b-Traffic-Access-Token", p.closed.Traffic}},
+		{"port of an unknown sandbox", "GET", "/", "", 502, []string{"Host", hostOf(3000, "sb0000000000000000")}},
+		{"ports of the daemon are not public", "GET", "/contexts", "", 401, []string{"Host", hostOf(49999, p.mine.ID)}},
+		{"another tenant's key", "POST", statPath, statBody, 502, []string{"E2b-Sandbox-Id", p.mine.ID, "X-API-Key", p.theirs}},
+		{"a viewer's key", "POST", statPath, statBody, 403, []string{"E2b-Sandbox-Id", p.mine.ID, "X-API-Key", p.viewer}},
+	}
+}
+
+// daemonRequests use IDs, routes and encodings that clients do not use.
+func daemonRequests(p parties) []request {
+	return []request{
+		{"unknown ID", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", "sb0000000000000000", "X-Access-Token", p.mine.Access}},
+		{"ID that is a path", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", "../" + p.mine.ID, "X-Access-Token", p.mine.Access}},
+		{"health without credentials", "GET", "/health", "", 204, []string{"E2b-Sandbox-Id", p.mine.ID}},
+		{"health of an unknown sandbox", "GET", "/health", "", 502, []string{"E2b-Sandbox-Id", "sb0000000000000000"}},
+		{"health with a longer path", "GET", "/health/../files", "", 401, []string{"E2b-Sandbox-Id", p.mine.ID}},
+		{"health by another method", "POST", "/health", "", 401, []string{"E2b-Sandbox-Id", p.mine.ID}},
+		{"forged signature", "GET", filesPath + "&signature=v1_AAAA", "", 401, nil},
+		{"forged signature, by host", "GET", filesPath + "&signature=v1_AAAA", "", 401, []string{"Host", hostOf(49983, p.mine.ID)}},
+		{"file without a signature", "GET", filesPath, "", 401, []string{"Host", hostOf(49983, p.mine.ID)}},
+		{"foreign page", "POST", statPath, statBody, 403, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", p.mine.Access,
+			"Origin", "http://evil.example"}},
+		{"binary codec", "POST", statPath, "\x0a\x01/", 415, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token",
+			p.mine.Access, "Content-Type", "application/proto"}},
+		{"init of the daemon", "POST", "/init", `{}`, 404, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token", p.mine.Access}},
+		{"user that is a path", "POST", statPath, statBody, 401, []string{"E2b-Sandbox-Id", p.mine.ID, "X-Access-Token",
+			p.mine.Access, "Authorization", "Basic Li4vcm9vdDo="}},
+	}
+}
+
+// controlRequests use the control API.
+func controlRequests(p parties) []request {
+	return []request{
+		{"another tenant's sandbox", "GET", "/sandboxes/" + p.mine.ID, "", 404, []string{"X-API-Key", p.theirs}},
+		{"kill another tenant's", "DELETE", "/sandboxes/" + p.mine.ID, "", 404, []string{"X-API-Key", p.theirs}},
+		{"pause another tenant's", "POST", "/sandboxes/" + p.mine.ID + "/pause", "{}", 404, []string{"X-API-Key", p.theirs}},
+		{"connect to another tenant's", "POST", "/v2/sandboxes/" + p.mine.ID + "/connect", "{}", 404, []string{"X-API-Key", p.theirs}},
+		{"fork another tenant's", "POST", "/sandboxes/" + p.mine.ID + "/fork", "{}", 404, []string{"X-API-Key", p.theirs}},
+		{"create as a viewer", "POST", "/v2/sandboxes", `{"templateID":"base"}`, 403, []string{"X-API-Key", p.viewer}},
+		{"control API at its own name", "GET", "/v2/sandboxes", "", 200, []string{"Host", "api.localhost", "X-API-Key", p.ours}},
+		{"control API with the header of older clients", "POST", "/sandboxes/" + p.mine.ID + "/connect",
+			`{"timeout":60}`, 200, []string{"E2b-Sandbox-Id", p.mine.ID, "X-API-Key", p.ours}},
+		{"control API at its own name without a key", "GET", "/v2/sandboxes", "", 401, []string{"Host", "api.localhost"}},
+		{"no key", "GET", "/v2/sandboxes", "", 401, nil},
+		{"builds", "POST", "/v3/templates", `{}`, 501, []string{"X-API-Key", p.ours}},
+		{"teams", "GET", "/teams", "", 501, []string{"X-API-Key", p.ours}},
+	}
+}
+
+// garbage sends invalid frames. The server refuses each of them and continues to work.
 func (h *hub) garbage(t *testing.T, b box) {
 	t.Helper()
 	for what, frame := range map[string]string{
-		"nothing":             "",
-		"half a head":         "\x00\x00",
-		"longer than it says": "\x00\x00\x00\x00\x02{}trailing",
-		"shorter":             "\x00\x00\x00\xff\xff{}",
-		"huge":                "\x00\xff\xff\xff\xff{}",
-		"compressed":          "\x01\x00\x00\x00\x02{}",
-		"unknown flags":       "\x80\x00\x00\x00\x02{}",
-		"not JSON":            "\x00\x00\x00\x00\x03{{{",
-		"another type":        "\x00\x00\x00\x00\x10{\"process\":\"list\"",
+		"nothing":                "",
+		"half a head":            "\x00\x00",
+		"longer than announced":  "\x00\x00\x00\x00\x02{}trailing",
+		"shorter than announced": "\x00\x00\x00\xff\xff{}",
+		"huge":                   "\x00\xff\xff\xff\xff{}",
+		"compressed":             "\x01\x00\x00\x00\x02{}",
+		"unknown flags":          "\x80\x00\x00\x00\x02{}",
+		"not JSON":               "\x00\x00\x00\x00\x03{{{",
+		"another type":           "\x00\x00\x00\x00\x10{\"process\":\"list\"",
 	} {
 		status, body := h.call(t, "POST", "/process.Process/Start", frame, "E2b-Sandbox-Id", b.ID, "X-Access-Token",
 			b.Access, "Content-Type", "application/connect+json")
@@ -140,7 +181,7 @@ func (h *hub) garbage(t *testing.T, b box) {
 			t.Errorf("frame of %s: got %d %q, want a stream that ends with an error", what, status, body)
 		}
 	}
-	// A stream that is cut leaves its process alone, and the server answers.
+	// The process continues if its stream is cut, and the server still responds.
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {
 		t.Fatal(err)

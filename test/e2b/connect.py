@@ -1,4 +1,4 @@
-"""Drives the public command line's interactive terminal as a person does: connect.py SANDBOX COMMAND..."""
+"""Uses the interactive terminal of the public command line: connect.py SANDBOX COMMAND..."""
 import fcntl
 import os
 import pty
@@ -21,7 +21,7 @@ def resize(rows, cols):
 
 
 def read(wait):
-    """Reads what has come. At the end it returns False."""
+    """Reads available output. Returns False at the end."""
     global seen
     try:
         if select.select([terminal], [], [], wait)[0]:
@@ -32,7 +32,7 @@ def read(wait):
 
 
 def write(text, *wanted, again=False):
-    """Types text, also repeatedly, until all of wanted is shown."""
+    """Types text, repeatedly if necessary, until all of wanted is shown."""
     os.write(terminal, text)
     while not all(w in seen for w in wanted):
         assert time.time() < deadline, f"timed out: {wanted} in {seen!r}"

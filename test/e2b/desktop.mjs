@@ -1,9 +1,9 @@
-// A program that uses the public desktop SDK as it is, and looks at its stream in a browser.
+// A program that uses the unmodified public desktop SDK, and watches its stream in a browser.
 import assert from "node:assert/strict"
 import { createRequire } from "node:module"
 
-// The package to use, and whether to look at the stream.
-const [name = "@e2b/desktop", looks] = process.argv.slice(2)
+// The package to use, and whether to watch the stream.
+const [name = "@e2b/desktop", watches] = process.argv.slice(2)
 const { Sandbox } = await import(name)
 
 const until = async (what, check) => {
@@ -23,7 +23,7 @@ async function use(desktop) {
   assert.deepEqual(await desktop.getCursorPosition(), { x: 10, y: 20 })
 }
 
-// The address is one of HTTPS. Without names and TLS, the same host is there without.
+// The address is an HTTPS URL. Without host names and TLS, the same host uses HTTP.
 const address = (url) => (process.env.E2B_SANDBOX_URL ? url.replace("https:", "http:") : url)
 
 async function watch(desktop) {
@@ -36,7 +36,7 @@ async function watch(desktop) {
     const page = await context.newPage()
     await page.goto(address(desktop.stream.getUrl({ authKey: key })))
     await page.waitForSelector("body.connected", { timeout: 60000 })
-    // What a person does in the page happens on the desktop.
+    // Input in the page reaches the desktop.
     const canvas = page.locator("canvas").first()
     const box = await canvas.boundingBox()
     await until("the pointer follows", async () => {
@@ -44,7 +44,7 @@ async function watch(desktop) {
       const { x, y } = await desktop.getCursorPosition()
       return Math.abs(x - 300) < 4 && Math.abs(y - 300) < 4
     })
-    // Who does not know the password sees nothing, and who may only watch changes nothing.
+    // A viewer without the password sees nothing, and a view-only viewer changes nothing.
     const stranger = await context.newPage()
     await stranger.goto(address(desktop.stream.getUrl({ authKey: "wrong" })))
     await stranger.getByText("Authentication failed").waitFor({ timeout: 60000 })
@@ -63,7 +63,7 @@ async function watch(desktop) {
 
 const desktop = await Sandbox.create({ resolution: [900, 600], timeoutMs: 3_600_000 })
 try {
-  for (const story of looks ? [use, watch] : [use]) {
+  for (const story of watches ? [use, watch] : [use]) {
     await story(desktop)
     console.log("passed", story.name)
   }

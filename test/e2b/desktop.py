@@ -1,4 +1,4 @@
-"""A program that uses the public desktop SDK as it is."""
+"""A program that uses the unmodified public desktop SDK."""
 import io
 import os
 import sys
@@ -19,7 +19,7 @@ def until(what, check, limit=120):
         time.sleep(0.1)
 
 
-# A page whose title tells what it is told.
+# A page whose title contains the text that it receives.
 PAGE = """<title>page</title><body style="margin:0;background:#f00"><textarea autofocus style="position:fixed;inset:20% 0 30% 40%"></textarea>
 <script>
 const input = document.querySelector("textarea")
@@ -56,7 +56,7 @@ def titles(desktop):
     try:
         return [desktop.get_window_title(w) for w in desktop.get_application_windows("chromium")]
     except Exception:
-        return []  # there is no such window yet
+        return []  # the window does not exist yet
 
 
 def keyboard(desktop):
@@ -94,8 +94,8 @@ def stream(desktop):
     eq("page", desktop.commands.run("curl -s --noproxy '*' localhost:6080/vnc.html | grep -c ./core/rfb.js").stdout, "1\n")
     eq("code", desktop.commands.run("curl -s --noproxy '*' localhost:6080/core/rfb.js | grep -c 'export default'").stdout, "1\n")
     desktop.stream.stop()  # which only signals the server
-    until("the server is gone", lambda: not desktop.stream._check_vnc_running())
-    until("the page is gone", lambda: desktop.commands.run("netstat -tln | grep -c ':6080 ' || true").stdout == "0\n")
+    until("the server has ended", lambda: not desktop.stream._check_vnc_running())
+    until("the page server has ended", lambda: desktop.commands.run("netstat -tln | grep -c ':6080 ' || true").stdout == "0\n")
 
 
 def opening(desktop):

@@ -1,5 +1,4 @@
-// Package e2b drives a real hub with E2B's public clients, as they are. The stories are
-// scripts beside this file.
+// Package e2b tests a real hub with E2B's unmodified public clients. The stories are scripts in this folder.
 package e2b
 
 import (
@@ -41,7 +40,7 @@ type hub struct {
 	send    http.RoundTripper
 }
 
-// serve starts a hub, which all stories share. Its sandboxes end with the test.
+// serve starts a hub that all stories share. Its sandboxes end with the test.
 func serve(t *testing.T, args ...string) *hub {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -99,7 +98,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// clear deletes the sandboxes that are left.
+// clear deletes all sandboxes.
 func (h *hub) clear(t *testing.T) {
 	t.Helper()
 	c, err := client.New(client.Config{URL: "unix:" + filepath.Join(h.state, "hub.sock"), Key: h.admin})
@@ -119,7 +118,7 @@ func (h *hub) clear(t *testing.T) {
 	}
 }
 
-// tenant creates a key, in the form that all clients accept.
+// tenant creates a key in the format that all clients accept.
 func (h *hub) tenant(t *testing.T, name, role string) string {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"tenant": name, "role": role})
@@ -139,7 +138,7 @@ func (h *hub) tenant(t *testing.T, name, role string) string {
 	return made.Data.Key
 }
 
-// call sends a request; header are names and values.
+// call sends a request. header contains names and values.
 func (h *hub) call(t *testing.T, method, path, body string, header ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
@@ -165,7 +164,7 @@ func (h *hub) call(t *testing.T, method, path, body string, header ...string) (i
 	return res.StatusCode, b.String()
 }
 
-// patience is for machines that are busy.
+// patience is long enough for busy machines.
 const patience = 9 * time.Minute
 
 // run runs a story with a client's settings.
@@ -193,7 +192,7 @@ func (h *hub) runCLI(t *testing.T, key, release string, old bool) {
 	h.run(t, key, story...)
 }
 
-// needDesktop checks what desktop clients and their tests need.
+// needDesktop checks the requirements of desktop clients and their tests.
 func needDesktop(t *testing.T, release string) {
 	t.Helper()
 	testenv.Need(t, "node", "Xtigervnc", "openbox", "chromium", "curl", "pgrep", "setsid")
@@ -209,7 +208,7 @@ func needRelease(t *testing.T, newest bool) {
 	}
 }
 
-// TestClients: the public clients of several releases do everything that their users do.
+// TestClients: the public clients of several releases run the stories.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	h := serve(t, "--public-ports")
@@ -233,7 +232,7 @@ func TestClients(t *testing.T) {
 			h.run(t, key, story...)
 		})
 	}
-	for _, release := range []string{"1", "2"} { // of requirements-N.txt; older ones know only names
+	for _, release := range []string{"1", "2"} { // of requirements-N.txt; older ones support only names
 		t.Run("interpreter "+release, func(t *testing.T) {
 			t.Parallel()
 			needRelease(t, release == "1")

@@ -1,4 +1,4 @@
-// A program that uses the public code interpreter as it is.
+// A program that uses the unmodified public code interpreter.
 import assert from "node:assert/strict"
 
 const { Sandbox } = await import(process.argv[2] ?? "@e2b/code-interpreter")

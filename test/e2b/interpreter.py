@@ -1,4 +1,4 @@
-"""A program that uses the public code interpreter as it is."""
+"""A program that uses the unmodified public code interpreter."""
 import asyncio
 import json
 import os
@@ -64,7 +64,7 @@ def languages(sb):
 
 
 def kernels(sb):
-    """R and Java need a kernel. What is installed is used; a Python that is called R stands in for it."""
+    """R and Java need a kernel. Installed kernels are used; a Python kernel with the name R is the stand-in for R."""
     for language in "r", "java":
         e = sb.run_code("1 + 1", language=language)
         if e.error is not None:
@@ -72,7 +72,7 @@ def kernels(sb):
     spec = {"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "R", "language": "R"}
     sb.files.write(".local/share/jupyter/kernels/ir/kernel.json", json.dumps(spec))
     end = time.time() + 60
-    while (e := sb.run_code("n = 6; n * 7", language="r")).text != "42":  # the list of kernels may be a second old
+    while (e := sb.run_code("n = 6; n * 7", language="r")).text != "42":  # the list of kernels may be up to a second old
         assert time.time() < end, f"timed out: R runs, {e}"
     eq("state", sb.run_code("n", language="R").text, "6")
     e = sb.run_code("n", language="python")
@@ -85,7 +85,7 @@ async def concurrently():
         first = asyncio.Event()
         code = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint(2)"
         running = asyncio.create_task(sb.run_code(code, on_stdout=lambda m: first.set()))
-        await asyncio.wait_for(first.wait(), 120)  # a line comes while the code runs
+        await asyncio.wait_for(first.wait(), 120)  # a line arrives while the code runs
         await sb.files.write("/tmp/go", "")
         e = await running
         eq("async", (e.error, "".join(e.logs.stdout)), (None, "1\n2\n"))

@@ -1,4 +1,4 @@
-// A program that uses the public SDK as it is.
+// A program that uses the unmodified public SDK.
 import assert from "node:assert/strict"
 import { createHash, randomBytes } from "node:crypto"
 
@@ -24,7 +24,7 @@ async function commands(sb) {
   assert.equal(await h.kill(), true)
   await assert.rejects(h.wait())
   assert.equal((await sb.commands.run("id -u", { user: "root" })).stdout, "0\n")
-  // A thousand short commands, some of them at once.
+  // A thousand short commands, some of them concurrently.
   for (let i = 0; i < (long ? 1000 : 20); i += 20)
     await Promise.all(Array.from({ length: 20 }, async (_, j) => assert.equal((await sb.commands.run("echo " + (i + j))).stdout, i + j + "\n")))
 }
@@ -55,7 +55,7 @@ async function files(sb) {
   assert.equal((await fetch(url.replace("link.txt", "other.txt"))).status, 401)
 }
 
-// 200 MB up and down.
+// Upload and download 200 MB.
 async function big(sb) {
   const piece = randomBytes(1_000_000), pieces = Array(200).fill(piece), sum = createHash("sha256")
   for (const p of pieces) sum.update(p)

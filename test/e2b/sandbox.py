@@ -1,4 +1,4 @@
-"""A program that uses the public SDK as it is: sandboxes, commands, files."""
+"""A program that uses the unmodified public SDK: sandboxes, commands, files."""
 import base64
 import gzip
 import os
@@ -51,7 +51,7 @@ def commands(sb):
     eq("user", sb.commands.run("id -un; echo $USER; cd ~; pwd", user="user").stdout, "user\nuser\n/home/user\n")
     eq("root", sb.commands.run("id -u; echo $HOME", user="root").stdout, "0\n/root\n")
 
-    # Long output comes whole, in order, before the end.
+    # Long output is complete and in order, before the end event.
     r = sb.commands.run("seq 1 400000")
     eq("long output", r.stdout, "".join(f"{i}\n" for i in range(1, 400001)))
 
@@ -63,7 +63,7 @@ def commands(sb):
     got = []
     t = threading.Thread(target=lambda: other.wait(on_stdout=got.append))
     t.start()
-    # Who connects hears what comes from then on.
+    # A new connection gets later output.
     until("the second reader hears", lambda: sb.commands.send_stdin(h.pid, "two\n") or "two\n" in "".join(got))
     sb.commands.close_stdin(h.pid) if VERSION >= (2, 5) and hasattr(sb.commands, "close_stdin") else h.kill()
     t.join()
@@ -75,7 +75,7 @@ def commands(sb):
 
     # A timeout kills the command.
     raises("timeout", e2b.TimeoutException, lambda: sb.commands.run("sleep 100; echo late > /tmp/late", timeout=1))
-    until("the command has gone", lambda: sb.commands.run("pgrep -fc '[s]leep 100' || true").stdout.strip() in ("0", ""))
+    until("the command has ended", lambda: sb.commands.run("pgrep -fc '[s]leep 100' || true").stdout.strip() in ("0", ""))
     h = sb.commands.run("sleep 0.2; echo done", background=True)
     eq("wait", h.wait().stdout, "done\n")
 
@@ -119,7 +119,7 @@ def files(sb):
     eq("as root", sb.files.read("/root/secret", user="root"), "s")
     eq("list as root", [x.name for x in sb.files.list("/root", user="root") if x.name == "secret"], ["secret"])
     raises("not as user", Exception, lambda: sb.files.read("/root/secret"))
-    # The user and the path of a call lead nowhere else.
+    # The user and the path of a call cannot select other files.
     raises("home of others", e2b.InvalidArgumentException, lambda: sb.files.read("~root/secret"))
 
 
@@ -153,7 +153,7 @@ def terminal(sb):
         try:
             h.wait(on_pty=out.append)
         except CommandExitException:
-            pass  # it is killed
+            pass  # the process is killed
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -195,7 +195,7 @@ def urls(sb):
 
 
 def ports(sb):
-    """A port has a host name of its own, where names are in use."""
+    """A port has its own host name, if host names are in use."""
     if "E2B_DOMAIN" not in os.environ:
         return
     sb.files.write("site/index.html", "served")
@@ -213,7 +213,7 @@ def ports(sb):
 
 
 def git(sb):
-    """The helpers for repositories, with a remote on the same disk."""
+    """Helpers for repositories, with a remote on the same disk."""
     if not hasattr(sb, "git"):
         return
     sb.git.configure_user("Ann", "ann@example.com")
@@ -235,7 +235,7 @@ def git(sb):
 
 
 def big(sb):
-    """200 MB up and down. Nothing in between keeps them in memory."""
+    """Uploads and downloads 200 MB, which no server keeps in memory."""
     import hashlib
     import tempfile
 
@@ -281,7 +281,7 @@ def life(sb):
         eq("kept", again.commands.run("cat ~/kept").stdout, "kept\n")
         eq("its memory, too", [p.pid for p in again.commands.list() if p.pid == h.pid], [h.pid])
         again.commands.kill(h.pid)
-    raises("nobody's", Exception, lambda: Sandbox.connect("sb0000000000000000"))
+    raises("unknown sandbox", Exception, lambda: Sandbox.connect("sb0000000000000000"))
 
 
 def listing(sb):
@@ -308,7 +308,7 @@ def listing(sb):
 
 
 def killed(sb):
-    """A command whose sandbox is killed fails; it does not end well."""
+    """A command fails if its sandbox is killed."""
     victim = Sandbox.create()
     h = victim.commands.run("sleep 1000", background=True, timeout=0)
     threading.Timer(0.3, victim.kill).start()
@@ -316,7 +316,7 @@ def killed(sb):
 
 
 def copies(sb):
-    """Snapshots and forks have the disk of the original."""
+    """Snapshots and forks contain the disk of the original."""
     sb.files.write("state.txt", "before")
     if hasattr(sb, "create_snapshot"):
         snap = sb.create_snapshot()
@@ -348,12 +348,12 @@ def copies(sb):
 
 
 def limits(sb):
-    """What the end of a timeout does, and who wakes."""
+    """Effects of an expired timeout, and requests that wake a sandbox."""
     closed = Sandbox.create(allow_internet_access=False, timeout=60)
     eq("closed", closed.get_info().allow_internet_access if hasattr(closed.get_info(), "allow_internet_access") else False, False)
     closed.set_timeout(0)
     until("a sandbox whose time is up does not run", lambda: not closed.is_running())
-    until("it is gone", lambda: not closed.kill())
+    until("it is deleted", lambda: not closed.kill())
     if VERSION < (2, 10):
         return
     sleepy = Sandbox.create(timeout=60, lifecycle={"on_timeout": "pause", "auto_resume": True})
@@ -361,7 +361,7 @@ def limits(sb):
         sleepy.files.write("f", "kept")
         sleepy.set_timeout(0)
         until("a sandbox whose time is up sleeps", lambda: sleepy.get_info().state.value == "paused")
-        eq("health wakes nobody", (sleepy.is_running(), sleepy.get_info().state.value), (False, "paused"))
+        eq("health wakes no sandbox", (sleepy.is_running(), sleepy.get_info().state.value), (False, "paused"))
         eq("a request does", sleepy.files.read("f"), "kept")
         eq("awake", sleepy.get_info().state.value, "running")
     finally:

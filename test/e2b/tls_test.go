@@ -18,8 +18,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// serveNames starts a hub that serves HTTPS with a certificate of cove tls init. Clients reach
-// it by names, which the files in resolve find.
+// serveNames starts a hub that serves HTTPS with a certificate of cove tls init. Clients reach it by host names, which the
+// files in resolve translate.
 func serveNames(t *testing.T, args ...string) *hub {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "tls")
@@ -52,7 +52,7 @@ func serveNames(t *testing.T, args ...string) *hub {
 	return h
 }
 
-// TestClientsByName: the same clients work with names and TLS alone.
+// TestClientsByName: the same clients work with only host names and TLS.
 func TestClientsByName(t *testing.T) {
 	t.Parallel()
 	h := serveNames(t, "--public-ports")
@@ -76,7 +76,7 @@ func TestClientsByName(t *testing.T) {
 	t.Run("interpreter javascript", func(t *testing.T) {
 		t.Parallel()
 		needRelease(t, false)
-		for _, release := range []string{"code-interpreter-2", "code-interpreter-3"} { // they know only names
+		for _, release := range []string{"code-interpreter-2", "code-interpreter-3"} { // they support only names
 			testenv.NeedFile(t, "node_modules/"+release)
 			h.run(t, key, "node", "interpreter.mjs", release)
 		}
@@ -100,54 +100,63 @@ func TestClientsByName(t *testing.T) {
 	})
 }
 
-// TestTLS: a hub with a certificate speaks HTTP/2, replaces the certificate and itself, and its
-// own user needs neither.
+// TestTLS: a hub with a certificate supports HTTP/2, replaces the certificate and itself, and its own user needs neither.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	h := serveNames(t, "--log-level", "info")
-	get := func(host string) (*http.Response, error) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/sandboxes", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-API-Key", h.admin)
-		res, err := h.send.RoundTrip(r)
-		if err == nil {
-			io.Copy(io.Discard, res.Body)
-			res.Body.Close()
-		}
-		return res, err
-	}
-	if res, err := get("api.cove.localhost"); err != nil || res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
+	if res, err := h.listByName(t); err != nil || res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
 		t.Errorf("got %v and error %v, want 200 over HTTP/2", res, err)
 	}
 	clear := &hub{url: strings.Replace(h.url, "https:", "http:", 1), send: http.DefaultTransport}
 	if status, body := clear.call(t, http.MethodGet, "/", ""); status != http.StatusBadRequest {
 		t.Errorf("clear text: got %d %s, want 400", status, body)
 	}
-	run := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command(cove, args...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "COVE_STATE=" + h.state}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("cove %q: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	// The command line of the hub's own user trusts the socket, and is shown the real address.
+	// The command line of the hub's own user uses the socket, and prints the public address.
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(h.url, "https://"))
-	if out := run("create", "a", "--output", "json"); !strings.Contains(out, "https://cove.localhost:"+port+
+	if out := h.cove(t, "create", "a", "--output", "json"); !strings.Contains(out, "https://cove.localhost:"+port+
 		"/sandbox/a") && !strings.Contains(out, "https://a.cove.localhost:"+port) {
 		t.Errorf("create: got %s, want an address with https", out)
 	}
-	if out := run("exec", "a", "--", "echo", "inside"); out != "inside\n" {
+	if out := h.cove(t, "exec", "a", "--", "echo", "inside"); out != "inside\n" {
 		t.Errorf("exec: got %q, want inside", out)
 	}
+	served := h.replaceCertificate(t)
+	h.upgradeWithMissingKey(t, filepath.Join(served, "key.pem"))
+}
 
-	// Another certificate counts from the next connection on.
+// listByName lists sandboxes at the name of the control API.
+func (h *hub) listByName(t *testing.T) (*http.Response, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.cove.localhost/v2/sandboxes", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", h.admin)
+	res, err := h.send.RoundTrip(r)
+	if err == nil {
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+	return res, err
+}
+
+// cove runs a verb of the command line as the hub's own user.
+func (h *hub) cove(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(cove, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "COVE_STATE=" + h.state}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("cove %q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// replaceCertificate checks that new connections use a replaced certificate, and returns the folder of its files.
+func (h *hub) replaceCertificate(t *testing.T) string {
+	t.Helper()
 	other := filepath.Join(t.TempDir(), "tls")
-	run("tls", "init", "--dir", other)
+	h.cove(t, "tls", "init", "--dir", other)
 	served := filepath.Dir(h.env[1][len("SSL_CERT_FILE="):])
 	for _, name := range []string{"cert.pem", "key.pem"} {
 		if err := os.Rename(filepath.Join(other, name), filepath.Join(served, name)); err != nil {
@@ -155,31 +164,35 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	h.send.(*http.Transport).CloseIdleConnections()
-	if _, err := get("api.cove.localhost"); err == nil {
-		t.Error("got a reply with the old authority, want an error of the certificate")
+	if _, err := h.listByName(t); err == nil {
+		t.Error("got a response with the old authority, want a certificate error")
 	}
 	h.trust(t, filepath.Join(other, "ca.pem"))
-	if res, err := get("api.cove.localhost"); err != nil || res.StatusCode != http.StatusOK {
+	if res, err := h.listByName(t); err != nil || res.StatusCode != http.StatusOK {
 		t.Errorf("after the reload: got %v and error %v, want 200", res, err)
 	}
+	return served
+}
 
-	// Files that a successor could not use prevent an upgrade; mended, they do not.
-	key := filepath.Join(served, "key.pem")
-	if err := os.Rename(key, key+".away"); err != nil {
-		t.Fatal(err)
+// upgradeWithMissingKey checks that the hub refuses an upgrade while the key is missing, and upgrades after that.
+func (h *hub) upgradeWithMissingKey(t *testing.T, key string) {
+	t.Helper()
+	for _, step := range []struct {
+		from, to, wait string
+		reached        func(log string) bool
+	}{
+		{key, key + ".moved", "the upgrade is refused", func(log string) bool { return strings.Contains(log, "no upgrade") }},
+		{key + ".moved", key, "the successor serves", func(log string) bool { return strings.Count(log, "serving on https") == 2 }},
+	} {
+		if err := os.Rename(step.from, step.to); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Poll(t, step.wait, func() bool { return step.reached(h.log.String()) })
 	}
-	if err := h.process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Poll(t, "the refusal", func() bool { return strings.Contains(h.log.String(), "no upgrade") })
-	if err := os.Rename(key+".away", key); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Poll(t, "the successor", func() bool { return strings.Count(h.log.String(), "serving on https") == 2 })
-	if res, err := get("api.cove.localhost"); err != nil || res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
+	if res, err := h.listByName(t); err != nil || res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
 		t.Errorf("after an upgrade: got %v and error %v, want 200 over HTTP/2", res, err)
 	}
 }
@@ -199,7 +212,7 @@ func (h *hub) trust(t *testing.T, ca string) {
 	h.send = transport
 }
 
-// TestTLSSettings: mistakes are told before anything is served.
+// TestTLSSettings: invalid settings are reported before the hub serves.
 func TestTLSSettings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -59,6 +59,7 @@ var libraries = []Library{
 		},
 		Tests:  []string{"internal/hub/agentsandbox", "internal/provider/kubernetes", "test/e2e"},
 		Reason: "the API speaks JSON; only files of users are YAML"},
+	{Path: "github.com/BurntSushi/toml", By: []string{"internal/guest/agentconfig"}, Reason: "only the configuration of Codex is TOML"},
 
 	// Documents: untrusted input, read by a separate program
 	{Path: "codeberg.org/readeck/go-readability", By: []string{"internal/document/markdown"}, Reason: documentReason},

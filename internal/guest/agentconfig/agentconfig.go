@@ -1,9 +1,8 @@
-// Package agentconfig writes the configuration files of coding agents, Codex and OpenCode, from
-// the variables that the public sandbox image has for them.
+// Package agentconfig writes the configuration files of the coding agents Codex and OpenCode from the variables that the
+// public sandbox image defines for them.
 //
-// It owns the files that it has written and replaces them at each start. A file that
-// somebody else wrote or changed is replaced only if a variable holds the whole file. Keys
-// are never written: the files name the variables that hold them.
+// It owns the files that it has written and replaces them at each start. It replaces a file that the user wrote or changed
+// only if a variable contains the whole file. It never writes API keys: the files refer to the variables that contain them.
 package agentconfig
 
 import (
@@ -16,30 +15,32 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/BurntSushi/toml"
+
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // Config of the files.
 type Config struct {
 	Home  string
-	State string            // remembers what was written
-	Env   map[string]string // variables of the agents: CODEX_*, OPENCODE_* and the keys of providers
+	State string            // directory for checksums of the written files
+	Env   map[string]string // variables of the agents: CODEX_*, OPENCODE_* and API keys of providers
 }
 
 // file is one file to write.
 type file struct {
 	path    string
 	content []byte
-	given   bool // a variable holds it whole, so it replaces whatever is there
+	whole   bool // a variable contains the whole file, which replaces an existing one
 }
 
-// Files are the files to write.
+// Files is a list of files to write.
 type Files struct {
 	state string
 	list  []file
 }
 
-// Plan validates the variables and returns the files that follow from them. It writes nothing.
+// Plan validates the variables and returns the files to write. It writes nothing.
 func Plan(c Config) (Files, error) {
 	f := Files{state: filepath.Join(c.State, "agent")}
 	for _, plan := range []func(Config) ([]file, error){planCodex, planOpenCode} {
@@ -52,7 +53,7 @@ func Plan(c Config) (Files, error) {
 	return f, nil
 }
 
-// codexKeys are the variables that hold the key for Codex, the preferred first.
+// codexKeys are the variables for the API key of Codex, in order of preference.
 var codexKeys = []string{"CODEX_API_KEY", "ARK_API_KEY", "OPENAI_API_KEY"}
 
 func planCodex(c Config) ([]file, error) {
@@ -112,13 +113,23 @@ func planCodex(c Config) ([]file, error) {
 	return append(list, file{config, []byte(b.String()), false}), nil
 }
 
-// quote writes a string of TOML, which has the syntax of JSON's.
+// checkTOML returns the line of the first error in a TOML document. It does not quote the document, which may contain keys.
+func checkTOML(text string) error {
+	var tree map[string]any
+	_, err := toml.Decode(text, &tree)
+	if e, ok := errors.AsType[toml.ParseError](err); ok {
+		return fmt.Errorf("line %d", e.Position.Line)
+	}
+	return err
+}
+
+// quote returns a TOML string, which has the syntax of a JSON string.
 func quote(s string) string {
 	b, _ := json.Marshal(strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x7f", "")) // a string has no errors
 	return string(b)
 }
 
-// arkURL is where the provider that the public image defaults to is reached.
+// arkURL is the address of the default provider of the public image.
 const arkURL = "https://ark.cn-beijing.volces.com/api/v3"
 
 func planOpenCode(c Config) ([]file, error) {
@@ -162,13 +173,13 @@ func planOpenCode(c Config) ([]file, error) {
 		}},
 	}, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("write the configuration of OpenCode: %w", err)
+		return nil, fmt.Errorf("encode the configuration of OpenCode: %w", err)
 	}
 	return []file{{path, append(content, '\n'), false}}, nil
 }
 
-// Write writes the files. Those that somebody else wrote or changed stay as they are, unless
-// a variable holds them whole.
+// Write writes the files. It does not change files that the user wrote or changed, unless a variable contains the whole
+// file.
 func (f Files) Write() error {
 	var errs []error
 	for _, one := range f.list {
@@ -180,14 +191,14 @@ func (f Files) Write() error {
 }
 
 func (f Files) write(one file) error {
-	record := filepath.Join(f.state, filepath.Base(filepath.Dir(one.path))+"-"+filepath.Base(one.path)+".sum")
-	there, err := os.ReadFile(one.path)
+	checksum := filepath.Join(f.state, filepath.Base(filepath.Dir(one.path))+"-"+filepath.Base(one.path)+".sum")
+	old, err := os.ReadFile(one.path)
 	switch {
-	case err == nil && string(there) == string(one.content):
+	case err == nil && string(old) == string(one.content):
 		return nil
-	case err == nil && !one.given:
-		if sum, _ := os.ReadFile(record); string(sum) != digest(there) {
-			return nil // somebody else's
+	case err == nil && !one.whole:
+		if sum, _ := os.ReadFile(checksum); string(sum) != digest(old) {
+			return nil // the user has written or changed it
 		}
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
@@ -195,7 +206,7 @@ func (f Files) write(one file) error {
 	for _, w := range []struct {
 		path string
 		data []byte
-	}{{one.path, one.content}, {record, []byte(digest(one.content))}} {
+	}{{one.path, one.content}, {checksum, []byte(digest(one.content))}} {
 		if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
 			return err
 		}

@@ -3,8 +3,9 @@ package agentconfig
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// files writes what follows from the variables below a home, and returns all files there.
+// files writes the files for the variables into a home directory, and returns all files there.
 func files(t *testing.T, home string, env map[string]string) map[string]string {
 	t.Helper()
 	plan, err := Plan(Config{Home: home, State: filepath.Join(home, "state"), Env: env})
@@ -49,17 +50,17 @@ func TestFiles(t *testing.T) {
 		env  map[string]string
 		want map[string]string
 	}{
-		"no key, nothing written": {map[string]string{"CODEX_MODEL": "m", "OPENCODE_MODEL": "m"}, map[string]string{}},
+		"no key, no files": {map[string]string{"CODEX_MODEL": "m", "OPENCODE_MODEL": "m"}, map[string]string{}},
 		"codex": {map[string]string{"CODEX_API_KEY": "secret", "ARK_API_KEY": "x", "OPENAI_API_KEY": "y",
 			"CODEX_MODEL": "m\"1", "CODEX_BASE_URL": "http://llm.example/v1"},
 			map[string]string{".codex/config.toml": "model = \"m\\\"1\"\nmodel_provider = \"sandbox\"\n" +
 				provider("http://llm.example/v1", "CODEX_API_KEY")}},
-		"codex with the key of a provider": {map[string]string{"ARK_API_KEY": "x", "OPENAI_API_KEY": "y"},
+		"codex with a provider key": {map[string]string{"ARK_API_KEY": "x", "OPENAI_API_KEY": "y"},
 			map[string]string{".codex/config.toml": "model_provider = \"sandbox\"\n" + provider(arkURL, "ARK_API_KEY")}},
-		"codex as given": {map[string]string{"CODEX_API_KEY": "secret", "CODEX_CONFIG_TOML": "model = 'mine'\n",
+		"whole codex files": {map[string]string{"CODEX_API_KEY": "secret", "CODEX_CONFIG_TOML": "model = 'mine'\n",
 			"CODEX_MODEL_CATALOG_JSON": `{"models":[]}`},
 			map[string]string{".codex/config.toml": "model = 'mine'\n", ".codex/model_catalog.json": `{"models":[]}`}},
-		"opencode as given": {map[string]string{"OPENCODE_JSON": `{"model":"a/b"}`, "OPENCODE_API_KEY": "k", "OPENCODE_MODEL": "m"},
+		"whole opencode file": {map[string]string{"OPENCODE_JSON": `{"model":"a/b"}`, "OPENCODE_API_KEY": "k", "OPENCODE_MODEL": "m"},
 			map[string]string{".config/opencode/config.json": `{"model":"a/b"}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestOpenCodeProviders(t *testing.T) {
 	}
 }
 
-// TestChangedFilesAreKept: a file is replaced while it is ours, and whenever a variable holds it whole.
+// TestChangedFilesAreKept: a file is replaced if Cove wrote it or a variable contains the whole file.
 func TestChangedFilesAreKept(t *testing.T) {
 	home, path := t.TempDir(), ".codex/config.toml"
 	first := files(t, home, map[string]string{"CODEX_API_KEY": "k", "CODEX_MODEL": "one"})[path]
@@ -130,62 +131,44 @@ func TestInvalidVariables(t *testing.T) {
 	}
 }
 
-var tomlCases = []string{
+var validTOML = []string{
 	"", "# only a comment", "a = 1", "a=1\nb = 'x' # c\n", "a.b.\"c d\" = \"\"\n[a.e]\nf = [1, 2,\n 3, # c\n]\n",
 	"[x]\n[x.y]\n[[z]]\na=1\n[[z]]\na=2\n",
 	"t = 2024-01-02T03:04:05Z\nd = 2024-01-02\nc = 07:32:00\ns = 2024-01-02 03:04:05.5+01:00",
 	"n = [0x1F, 0o7, 0b1, -1_000, 3.14e-2, +inf, nan, true]",
 	"p = { x = 1, y.z = \"\\u00e9\" }\ne = {}", "m = \"\"\"\nline \\\n  more \"quoted\" \"\"\"\"\"",
-	"l = '''\nraw \\ '' text'''", "'' = 1\n\"\" . a = 2", "[ a . b ]\nc=1",
+	"l = '''\nraw \\ '' text'''", "[ a . b ]\nc=1",
+	"a = {x = 1,}", // since TOML 1.1
+}
+
+var invalidTOML = []string{
 	"a = ", "a", "= 1", "a = 1 b = 2", "a = hunter2", "a = \"x", "a = \"\\q\"", "[a", "[[a]", "a = [1 2]", "a = [1",
-	"a = {x = 1", "a = {x = 1,}", "a = 1\na = 2", "[a]\n[a]\n", "a = 1\na.b = 2",
+	"a = {x = 1", "a = 1\na = 2", "[a]\n[a]\n", "a = 1\na.b = 2", "'' = 1\n\"\" . a = 2",
 	"a = 01", "a = 1__0", "a = .5", "a = 5.", "a = True", "a = 'x\ny'", "a = \"\x01\"", "# \x00", "a = '''x",
 	"[a]\n[[a]]", "a b = 1", "a..b = 1", "[]", "[a]x = 1",
 }
 
-// TestTOML compares with a parser of others: that of Python.
 func TestTOML(t *testing.T) {
-	testenv.Need(t, "python3")
-	in, err := json.Marshal(tomlCases)
-	if err != nil {
-		t.Fatal(err)
+	for _, text := range validTOML {
+		if err := checkTOML(text); err != nil {
+			t.Errorf("%q: got %v, want no error", text, err)
+		}
 	}
-	cmd := exec.Command("python3", "-c", `
-import json, sys
-try:
-    import tomllib
-except ImportError:
-    from pip._vendor import tomli as tomllib
-def ok(text):
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-print(json.dumps([ok(text) for text in json.load(sys.stdin)]))`)
-	cmd.Stdin = strings.NewReader(string(in))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	var valid []bool
-	if err := json.Unmarshal(out, &valid); err != nil {
-		t.Fatal(err)
-	}
-	for i, text := range tomlCases {
-		if err := checkTOML(text); (err == nil) != valid[i] {
-			t.Errorf("%q: got %v, want valid %v", text, err, valid[i])
+	for _, text := range invalidTOML {
+		if err := checkTOML(text); err == nil {
+			t.Errorf("%q: got no error, want one", text)
 		}
 	}
 }
 
 func FuzzTOML(f *testing.F) {
-	for _, text := range tomlCases {
+	for _, text := range slices.Concat(validTOML, invalidTOML) {
 		f.Add(text)
 	}
+	line := regexp.MustCompile(`^line [0-9]+$`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if err := checkTOML(text); err != nil && !strings.HasPrefix(err.Error(), "line ") {
-			t.Errorf("%q: got %v, want an error that names a line", text, err)
+		if err := checkTOML(text); err != nil && !line.MatchString(err.Error()) {
+			t.Errorf("%q: got %v, want an error that contains only the line", text, err)
 		}
 	})
 }

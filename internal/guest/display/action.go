@@ -35,8 +35,8 @@ type MoveRel struct {
 // Click presses and releases a button once or several times.
 type Click struct {
 	Kind   string   `json:"action_type" const:"CLICK"`
-	X      *float64 `json:"x" doc:"Horizontal position; default: the pointer's"`
-	Y      *float64 `json:"y" doc:"Vertical position; default: the pointer's"`
+	X      *float64 `json:"x" doc:"Horizontal position; default: position of the pointer"`
+	Y      *float64 `json:"y" doc:"Vertical position; default: position of the pointer"`
 	Button string   `json:"button" doc:"Mouse button" enum:"left,right,middle" default:"left"`
 	Clicks int      `json:"num_clicks" doc:"Number of clicks" enum:"1,2,3" default:"1"`
 }
@@ -56,22 +56,22 @@ type MouseUp struct {
 // RightClick clicks with the right button.
 type RightClick struct {
 	Kind string   `json:"action_type" const:"RIGHT_CLICK"`
-	X    *float64 `json:"x" doc:"Horizontal position; default: the pointer's"`
-	Y    *float64 `json:"y" doc:"Vertical position; default: the pointer's"`
+	X    *float64 `json:"x" doc:"Horizontal position; default: position of the pointer"`
+	Y    *float64 `json:"y" doc:"Vertical position; default: position of the pointer"`
 }
 
 // DoubleClick clicks twice with the left button.
 type DoubleClick struct {
 	Kind string   `json:"action_type" const:"DOUBLE_CLICK"`
-	X    *float64 `json:"x" doc:"Horizontal position; default: the pointer's"`
-	Y    *float64 `json:"y" doc:"Vertical position; default: the pointer's"`
+	X    *float64 `json:"x" doc:"Horizontal position; default: position of the pointer"`
+	Y    *float64 `json:"y" doc:"Vertical position; default: position of the pointer"`
 }
 
 // DragTo drags from the pointer's position to another one with the left button.
 type DragTo struct {
 	Kind string  `json:"action_type" const:"DRAG_TO"`
-	X    float64 `json:"x" doc:"Target in pixels from the left edge"`
-	Y    float64 `json:"y" doc:"Target in pixels from the top edge"`
+	X    float64 `json:"x" doc:"Target position in pixels from the left edge of the display"`
+	Y    float64 `json:"y" doc:"Target position in pixels from the top edge of the display"`
 }
 
 // DragRel drags by an offset with the left button.
@@ -81,12 +81,11 @@ type DragRel struct {
 	Y    float64 `json:"y_offset" doc:"Pixels down; negative values move up"`
 }
 
-// Scroll turns the wheel. Clients send either pixels, as computer-use models do, or a few
-// steps of the wheel.
+// Scroll turns the wheel. Clients send either pixels, as computer-use models do, or a few steps of the wheel.
 type Scroll struct {
 	Kind string `json:"action_type" const:"SCROLL"`
-	DX   int    `json:"dx" doc:"Distance to the right; negative values scroll left. Up to 10 it is wheel steps, above that pixels" default:"0"`
-	DY   int    `json:"dy" doc:"Distance down; negative values scroll up. Up to 10 it is wheel steps, above that pixels" default:"0"`
+	DX   int    `json:"dx" doc:"Distance to the right; negative values scroll left. Up to 10: wheel steps; above 10: pixels" default:"0"`
+	DY   int    `json:"dy" doc:"Distance down; negative values scroll up. Up to 10: wheel steps; above 10: pixels" default:"0"`
 }
 
 // Typing enters text.
@@ -120,7 +119,7 @@ type Hotkey struct {
 	Keys []string `json:"keys" doc:"Key names, such as ctrl and c" minItems:"1"`
 }
 
-// Wait lets time pass.
+// Wait waits.
 type Wait struct {
 	Kind    string  `json:"action_type" const:"WAIT"`
 	Seconds float64 `json:"duration" doc:"Seconds to wait" exclusiveMinimum:"0"`
@@ -132,7 +131,7 @@ type ActionData struct {
 	Action string `json:"action_performed" doc:"Action type"`
 }
 
-// ActionOut is the reply; older clients read the two fields at its top level.
+// ActionOut is the response. Older clients read the two fields at its top level.
 type ActionOut struct {
 	op.Envelope
 	Data   ActionData `json:"data"`
@@ -146,7 +145,7 @@ type action interface {
 	perform(ctx context.Context, p *player) error
 }
 
-// Act performs an action. Actions run one at a time, so that their input never mixes.
+// Act performs an action. Actions run one at a time, so that their input is never interleaved.
 func (s *Service) Act(ctx context.Context, in ActionIn) (ActionOut, error) {
 	a, ok := in.Value.(action)
 	if !ok {
@@ -161,7 +160,7 @@ func (s *Service) Act(ctx context.Context, in ActionIn) (ActionOut, error) {
 }
 
 func (s *Service) act(ctx context.Context, a action) error {
-	if w, ok := a.(*Wait); ok { // blocks no other action
+	if w, ok := a.(*Wait); ok { // does not block other actions
 		return sleep(ctx, op.Seconds(min(w.Seconds, maxWait.Seconds())))
 	}
 	defer s.holdBrowser(ctx)()
@@ -179,7 +178,7 @@ func (s *Service) act(ctx context.Context, a action) error {
 	return toOpError(ctx, a.perform(ctx, &player{d.conn}))
 }
 
-// maxWait is longer than any connection lives; it keeps the number of nanoseconds in range.
+// maxWait is longer than the lifetime of any connection, and prevents an overflow of the number of nanoseconds.
 const maxWait = 30 * 24 * time.Hour
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -18,14 +18,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// stage is a page in a real browser on a real display that writes down what happens to it.
+// stage is a page in a real browser on a real display. The page records its events.
 type stage struct {
 	*desk
 	client  *cdp.Client
 	session cdp.SessionID
 }
 
-// event is what the page saw.
+// event is an event of the page.
 type event struct {
 	Type, ID                string
 	X, Y                    int
@@ -53,15 +53,15 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// reset loads the page anew. What came before must not be in its history, which some keys go back to.
+// reset reloads the page. The previous page must not be in the history, to which some keys navigate.
 func (s *stage) reset(t *testing.T) {
 	t.Helper()
 	eval[any](t, s, `window.old = true, location.replace(location.pathname + "?" + Date.now()), null`)
 	s.loaded(t)
 }
 
-// loaded waits until the page is there in its full size and at its place. Chromium drops input to a page that it has not
-// shown yet, which only input can tell.
+// loaded waits until the page has its full size and position. Chromium drops input to a page that it has not painted yet, so
+// loaded sends input until the page receives it.
 func (s *stage) loaded(t *testing.T) {
 	t.Helper()
 	testenv.Poll(t, "the page is drawn", func() bool {
@@ -72,9 +72,9 @@ func (s *stage) loaded(t *testing.T) {
 		return err == nil && ready
 	})
 	shift := 0
-	testenv.Poll(t, "the page sees the pointer", func() bool {
+	testenv.Poll(t, "the page receives pointer events", func() bool {
 		x, y := s.at(t, "pad")
-		shift = 1 - shift // a move to where the pointer is says nothing
+		shift = 1 - shift // a move to the current position sends no event
 		s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x+shift, y))
 		return slices.ContainsFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool {
 			return e.Type == "mousemove" && e.ID == "pad" && (e.X == x || e.X == x+1) && e.Y == y
@@ -82,7 +82,7 @@ func (s *stage) loaded(t *testing.T) {
 	})
 }
 
-// eval asks the page.
+// eval evaluates JavaScript in the page.
 func eval[T any](t *testing.T, s *stage, script string) T {
 	t.Helper()
 	var v T
@@ -106,7 +106,7 @@ func (s *stage) try(t *testing.T, body string) *op.Call {
 		t.Fatalf("%s: %v", body, err)
 	}
 	if !strings.Contains(body, `"`+out.Action+`"`) || out.Status != "success" || out.Data.Action != out.Action || !out.Success {
-		t.Fatalf("%s is answered with %+v, want containing %q, Status \"success\", Action %v, Success true", body,
+		t.Fatalf("%s: got the response %+v, want containing %q, Status \"success\", Action %v, Success true", body,
 			out, `"`+out.Action+`"`, out.Action)
 	}
 	return call
@@ -126,12 +126,12 @@ func act(ctx context.Context, s *display.Service, body string) (display.ActionOu
 	return out.(display.ActionOut), nil
 }
 
-// take waits until the page has seen an event of the last type, and returns all of those types since the last time.
+// take waits until the page has recorded an event of the last type, and returns all events of those types since the last call.
 func (s *stage) take(t *testing.T, types ...string) []event {
 	t.Helper()
 	var all []event
 	what := types[len(types)-1]
-	testenv.Poll(t, "the page sees "+what, func() bool {
+	testenv.Poll(t, "the page receives "+what, func() bool {
 		all = append(all, eval[[]event](t, s, `seen.splice(0)`)...)
 		for _, e := range all {
 			if e.Type == what {
@@ -151,7 +151,7 @@ func (s *stage) take(t *testing.T, types ...string) []event {
 	return wanted
 }
 
-// await waits until the page has seen an event that matches, and returns it.
+// await waits until the page has recorded a matching event, and returns it.
 func (s *stage) await(t *testing.T, what string, match func(event) bool) event {
 	t.Helper()
 	var seen []event
@@ -161,7 +161,7 @@ func (s *stage) await(t *testing.T, what string, match func(event) bool) event {
 		}
 	}()
 	var found event
-	testenv.Poll(t, "the page sees "+what, func() bool {
+	testenv.Poll(t, "the page receives "+what, func() bool {
 		for _, e := range eval[[]event](t, s, `seen.splice(0)`) {
 			seen = append(seen, e)
 			if found.Type == "" && match(e) {
@@ -173,7 +173,7 @@ func (s *stage) await(t *testing.T, what string, match func(event) bool) event {
 	return found
 }
 
-// awaitText waits until the page's field holds a text.
+// awaitText waits until the text field contains a text.
 func (s *stage) awaitText(t *testing.T, want string) {
 	t.Helper()
 	got := ""
@@ -188,7 +188,7 @@ func (s *stage) awaitText(t *testing.T, want string) {
 	})
 }
 
-// focusText clicks the page's field.
+// focusText clicks the text field.
 func (s *stage) focusText(t *testing.T) {
 	t.Helper()
 	x, y := s.at(t, "text")
@@ -196,14 +196,14 @@ func (s *stage) focusText(t *testing.T) {
 	s.await(t, "a click into the field", func(e event) bool { return e.Type == "click" && e.ID == "text" })
 }
 
-// at is the middle of an element on the display.
+// at returns the center of an element on the display.
 func (s *stage) at(t *testing.T, id string) (x, y int) {
 	t.Helper()
 	p := eval[[]float64](t, s, fmt.Sprintf(`at(%q)`, id))
 	return int(math.Round(p[0])), int(math.Round(p[1]))
 }
 
-func TestActionsReachAPage(t *testing.T) {
+func TestActionsReachPages(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	for _, c := range []struct {
@@ -216,7 +216,7 @@ func TestActionsReachAPage(t *testing.T) {
 		{"drag", testDrag},
 		{"wheel", testWheel},
 		{"typing", testTyping},
-		{"pasting while somebody watches", testPasteWhileWatched},
+		{"pasting while a viewer is connected", testPasteWhileWatched},
 		{"shortcuts and clipboard", testShortcuts},
 		{"keys", testKeys},
 		{"refusals", testRefusals},
@@ -240,7 +240,7 @@ func testPointer(t *testing.T, s *stage) {
 	s.await(t, fmt.Sprintf("a move to %d,%d", x-30, y+13), movedTo(x-30, y+13))
 	call := s.try(t, `{"action_type":"MOVE_TO","x":99999,"y":-5}`)
 	if !strings.Contains(call.Hint, "outside") {
-		t.Errorf("a position outside is hinted at with %q, want Hint containing \"outside\"", call.Hint)
+		t.Errorf("position outside: got hint %q, want one containing \"outside\"", call.Hint)
 	}
 }
 
@@ -261,7 +261,7 @@ func testClicks(t *testing.T, s *stage) {
 		{`{"action_type":"CLICK",` + where + `,"num_clicks":3}`, "mouseup", 0, []int{1, 2, 3}},
 		{`{"action_type":"CLICK","x":null,"y":null,"num_clicks":2}`, "dblclick", 0, []int{1, 2}},
 	} {
-		// Clicks at one place within half a second belong together: begin elsewhere.
+		// Clicks at one position within half a second count as multiple clicks: start at another one.
 		s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x+200, y+100))
 		s.await(t, "the click elsewhere", func(e event) bool { return e.Type == "click" && e.X == x+200 })
 		if strings.Contains(c.action, "null") {
@@ -303,7 +303,7 @@ func testHeld(t *testing.T, s *stage) {
 	}
 	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
 	if e := last(s.take(t, "click")); e.Shift || e.Ctrl {
-		t.Errorf("keys stayed down: %+v, want Shift false, Ctrl false", e)
+		t.Errorf("keys were not released: %+v, want Shift false, Ctrl false", e)
 	}
 }
 
@@ -314,13 +314,13 @@ func testDrag(t *testing.T, s *stage) {
 	events := s.take(t, "dragstart", "dragover", "drop", "dragend")
 	drop := slices.IndexFunc(events, func(e event) bool { return e.Type == "drop" })
 	if drop < 3 || events[drop].ID != "to" || events[drop].Data != "carried" {
-		t.Errorf("the page saw %+v, want dragstart, dragover and a drop of \"carried\" on \"to\"", events)
+		t.Errorf("the page recorded %+v, want dragstart, dragover and a drop of \"carried\" on \"to\"", events)
 	}
 	lx, ly := s.at(t, "line")
 	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, lx-299, ly), `{"action_type":"DRAG_REL","x_offset":180,"y_offset":0}`)
 	s.take(t, "mouseup")
 	if text := eval[string](t, s, `getSelection().toString()`); !strings.HasPrefix(text, "some words") {
-		t.Errorf("the drag marked %q, want beginning with \"some words\"", text)
+		t.Errorf("the drag selected %q, want text beginning with \"some words\"", text)
 	}
 }
 
@@ -329,7 +329,7 @@ func testWheel(t *testing.T, s *stage) {
 	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"SCROLL","dy":1}`)
 	step := last(s.take(t, "wheel")).DY
 	if step <= 0 {
-		t.Fatalf("one step down turned by %v, want step more than 0", step)
+		t.Fatalf("one step down scrolled by %v, want more than 0", step)
 	}
 	for _, c := range []struct {
 		action string
@@ -372,26 +372,26 @@ func testTyping(t *testing.T, s *stage) {
 		}
 		s.awaitText(t, want)
 		if strings.Contains(option, "false") {
-			// What was typed behind the field must not get into it after all.
+			// Text that was typed after the field must not be in it.
 			s.await(t, "the rest", func(e event) bool { return e.Type == "keyup" && e.Key == "o" })
 		}
 		if c, err := s.GetClipboard(testContext(t), op.None{}); err != nil || c.Text != "kept" {
-			t.Errorf("typed%s: the clipboard holds %q, %v, want Text \"kept\"", option, c.Text, err)
+			t.Errorf("typed%s: the clipboard contains %q, %v, want Text \"kept\"", option, c.Text, err)
 		}
 		eval[any](t, s, `document.getElementById("text").value = "", document.getElementById("text").focus(), null`)
 	}
-	// A clipboard that was empty is empty again, and a long text goes through in pieces.
+	// An empty clipboard is empty again, and a long text is transferred in pieces.
 	_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{})
 	must(t, err)
 	long := strings.Repeat("0123456789abcdef", 1<<15)
 	s.do(t, `{"action_type":"TYPING","text":"`+long+`"}`)
 	s.awaitText(t, long)
 	if c, err := s.GetClipboard(testContext(t), op.None{}); err != nil || c.Text != "" {
-		t.Errorf("the clipboard holds %d bytes, %v, want Text \"\"", len(c.Text), err)
+		t.Errorf("the clipboard contains %d bytes, %v, want Text \"\"", len(c.Text), err)
 	}
 }
 
-// testPasteWhileWatched: viewers fetch what is copied at once, which must not be taken for the page having fetched it.
+// testPasteWhileWatched: viewers read copied text immediately, which must not count as a read by the page.
 func testPasteWhileWatched(t *testing.T, s *stage) {
 	v := watch(t, s.Service, display.ViewIn{})
 	v.greet(t, false)
@@ -422,7 +422,7 @@ func testShortcuts(t *testing.T, s *stage) {
 	s.awaitText(t, greeting)
 }
 
-// testKeys presses every key that has a name and looks at what the page calls it.
+// testKeys presses every named key and checks the name that the page receives.
 func testKeys(t *testing.T, s *stage) {
 	x, y := s.at(t, "pad")
 	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
@@ -447,9 +447,9 @@ func testKeys(t *testing.T, s *stage) {
 			found = found || e.Type == "keydown" && (want == "?" || strings.EqualFold(e.Key, want))
 		}
 		if !found {
-			t.Errorf("%s: the page saw %+v, want %q", name, events, want)
+			t.Errorf("%s: the page recorded %+v, want %q", name, events, want)
 		}
-		if strings.HasSuffix(name, "lock") { // and off again, or on
+		if strings.HasSuffix(name, "lock") { // restore its state
 			s.do(t, fmt.Sprintf(`{"action_type":"PRESS","key":%q}`, name))
 			s.take(t, "keyup")
 		}
@@ -463,8 +463,8 @@ func testKeys(t *testing.T, s *stage) {
 
 func testRefusals(t *testing.T, s *stage) {
 	for body, want := range map[string]string{
-		`{"action_type":"PRESS","key":"nokey"}`:                          "there is no key",
-		`{"action_type":"HOTKEY","keys":["ctrl","nokey"]}`:               "there is no key",
+		`{"action_type":"PRESS","key":"nokey"}`:                          "unknown key",
+		`{"action_type":"HOTKEY","keys":["ctrl","nokey"]}`:               "unknown key",
 		`{"action_type":"HOTKEY","keys":[]}`:                             "keys",
 		`{"action_type":"FLY"}`:                                          "action_type",
 		`{"action_type":"MOVE_TO","x":1}`:                                "y: Field required",
@@ -479,11 +479,11 @@ func testRefusals(t *testing.T, s *stage) {
 			t.Errorf("%s: %v, want an error containing %q", body, err, want)
 		}
 	}
-	// A chord that failed half way leaves no key down.
+	// A chord that fails midway releases all keys.
 	x, y := s.at(t, "pad")
 	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
 	if e := last(s.take(t, "click")); e.Ctrl {
-		t.Errorf("ctrl stayed down: %+v, want Ctrl false", e)
+		t.Errorf("ctrl was not released: %+v, want Ctrl false", e)
 	}
 }
 
@@ -496,7 +496,7 @@ func testWait(t *testing.T, s *stage) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if _, err := act(ctx, s.Service, `{"action_type":"WAIT","duration":1e12}`); err == nil {
-		t.Error("waited for ever, and it was over")
+		t.Error("a wait after the deadline returned no error")
 	}
 }
 
@@ -517,8 +517,7 @@ func only(events []event, kind string) []event {
 	return out
 }
 
-// pageKeys is what the page calls a key, where that is not its name. A question mark: the page is told of a key that
-// Chromium has no name for.
+// pageKeys are the names of keys in the page, if they differ. A question mark means that Chromium has no name for the key.
 var pageKeys = map[string]string{
 	"accept": "?", "add": "+", "altleft": "Alt", "altright": "Alt", "apps": "ContextMenu", "browserrefresh": "?", "browserstop": "?",
 	"clear": "?", "cmd": "Meta", "command": "Meta", "ctrl": "Control", "ctrlleft": "Control", "ctrlright": "Control", "decimal": ".",

@@ -13,14 +13,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Limits of the size. Windows do not fit a smaller display; a single screenshot of the largest takes 130 MB.
+// Limits of the display size. Windows do not fit a smaller display; a screenshot of the largest one takes 130 MB.
 const (
 	minSide   = 64
 	maxWidth  = 7680
 	maxHeight = 4320
 )
 
-// ConfigureIn is what to change.
+// ConfigureIn is the input of Configure.
 type ConfigureIn struct {
 	Resolution *Resolution `json:"resolution" doc:"New display size: {width, height}, or a string such as 1280x720"`
 }
@@ -89,7 +89,7 @@ func (s *Service) Configure(ctx context.Context, in ConfigureIn) (Configured, er
 	}
 	want := *in.Resolution
 	if min(want.Width, want.Height) < minSide || want.Width > maxWidth || want.Height > maxHeight {
-		return Configured{}, op.Errorf(op.Invalid, "display size %dx%d is out of range; choose from %dx%d to %dx%d",
+		return Configured{}, op.Errorf(op.Invalid, "display size %dx%d is out of range; use a size from %dx%d to %dx%d",
 			want.Width, want.Height, minSide, minSide, maxWidth, maxHeight)
 	}
 	if err := s.record.checkFits(want); err != nil {

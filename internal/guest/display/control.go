@@ -8,54 +8,54 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// agentTime is how long after its last action an agent counts as at work.
+// agentTime is how long after its last action an agent counts as active.
 const agentTime = 30 * time.Second
 
-// Who uses the mouse and keyboard.
+// Holders of the mouse and keyboard.
 const (
 	Nobody = "nobody"
 	Agent  = "agent"
 	Person = "person"
 )
 
-// Control says who uses the mouse and keyboard of the display.
+// Control is the state of the mouse and keyboard of the display.
 type Control struct {
-	Holder  string    `json:"holder" enum:"nobody,agent,person" doc:"person while a viewer has taken over: actions of agents are refused then; agent for 30 s after an action"`
-	Viewer  string    `json:"viewer" doc:"Name of the viewer that has taken over; empty if none has"`
-	Since   time.Time `json:"since" doc:"When the holder last changed; for an agent, its last action"`
+	Holder  string    `json:"holder" enum:"nobody,agent,person" doc:"person: a viewer has taken over; agent: an agent acted within 30 s"`
+	Viewer  string    `json:"viewer" doc:"Name of the viewer that has taken over, or empty"`
+	Since   time.Time `json:"since" doc:"Time of the last change of the holder; for an agent, of its last action"`
 	Viewers int       `json:"viewers" doc:"Number of connected viewers"`
 }
 
-// control knows the viewers, which of them has taken over, and when an agent last acted.
-// Taking over ends with the viewer's connection, so that nobody can hold it and be gone.
+// control tracks the viewers, the one that has taken over, and the last action of an agent. A takeover ends with the viewer's
+// connection.
 type control struct {
 	mu      sync.Mutex
 	viewers map[*viewer]bool
-	holder  *viewer // nil: nobody has taken over
+	holder  *viewer // the viewer that has taken over, or nil
 	since   time.Time
-	agent   time.Time     // of its last action
+	agent   time.Time     // last action of an agent
 	changed chan struct{} // closed and replaced at each change
 }
 
-// viewer is one connection.
+// viewer is a connection of a viewer.
 type viewer struct {
 	name    string
 	watches bool   // its input is ignored
-	forced  bool   // only because another viewer has taken over
-	end     func() // it connects again, with other permissions
+	forced  bool   // its input is ignored only because another viewer has taken over
+	end     func() // disconnects it, so that it reconnects with other permissions
 }
 
 func newControl() *control {
 	return &control{viewers: map[*viewer]bool{}, since: time.Now(), changed: make(chan struct{})}
 }
 
-// notify wakes the streams. The lock is held.
+// notify wakes the streams. The caller must hold the lock.
 func (c *control) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// join adds a viewer. One that takes over makes all others watch.
+// join adds a viewer. If it takes over, the input of all others is ignored.
 func (c *control) join(in ViewIn, end func()) *viewer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *control) join(in ViewIn, end func()) *viewer {
 	return v
 }
 
-// leave removes a viewer. If it had taken over, the others may act again.
+// leave removes a viewer. If it had taken over, the input of the others is accepted again.
 func (c *control) leave(v *viewer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,13 +91,13 @@ func (c *control) leave(v *viewer) {
 	c.notify()
 }
 
-// act notes an action of an agent, or refuses it because a person has taken over.
+// act records an action of an agent, or refuses it if a person has taken over.
 func (c *control) act() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holder != nil {
-		return op.Errorf(op.Conflict, "a person has taken over the mouse and keyboard; wait until they hand them "+
-			"back: GET /v1/display/control tells")
+		return op.Errorf(op.Conflict, "a person has taken over the mouse and keyboard; wait until they release them "+
+			"(see GET /v1/display/control)")
 	}
 	now := time.Now()
 	begins := now.Sub(c.agent) > agentTime
@@ -108,7 +108,8 @@ func (c *control) act() error {
 	return nil
 }
 
-// state returns who holds the display, when that changes by itself (0: never), and what tells of other changes.
+// state returns the current holder, the time until it changes by itself (0 means never), and a channel that is closed at other
+// changes.
 func (c *control) state() (Control, time.Duration, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,13 +125,13 @@ func (c *control) state() (Control, time.Duration, <-chan struct{}) {
 	return out, rest, c.changed
 }
 
-// Control reports who uses the mouse and keyboard. It does not start the display.
+// Control returns the holder of the mouse and keyboard. It does not start the display.
 func (s *Service) Control(context.Context, op.None) (Control, error) {
 	now, _, _ := s.control.state()
 	return now, nil
 }
 
-// WatchControl sends who uses the mouse and keyboard, now and after each change.
+// WatchControl sends the holder of the mouse and keyboard, and again after each change.
 func (s *Service) WatchControl(ctx context.Context, _ op.None, send func(op.Event) error) error {
 	for {
 		now, rest, changed := s.control.state()
@@ -138,7 +139,7 @@ func (s *Service) WatchControl(ctx context.Context, _ op.None, send func(op.Even
 			return err
 		}
 		if rest == 0 {
-			rest = time.Hour // nothing changes by itself
+			rest = time.Hour // no change is due
 		}
 		timer := time.NewTimer(rest)
 		over := false
@@ -157,7 +158,7 @@ func (s *Service) WatchControl(ctx context.Context, _ op.None, send func(op.Even
 	}
 }
 
-// Gate returns the operation so that it counts as an action of an agent, and is refused while a person has taken over.
+// Gate makes an operation count as an action of an agent, and refuses it while a person has taken over.
 func (s *Service) Gate(o op.Op) op.Op {
 	if o.ReadOnly || o.Call == nil {
 		return o

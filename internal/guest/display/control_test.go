@@ -10,22 +10,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// TestTakeOver: a person who takes over has mouse and keyboard alone, agents are refused
-// meanwhile, and everything is as before when the person's connection ends.
+// TestTakeOver: while a person has taken over, only that person has mouse and keyboard and actions of agents fail. It ends with
+// the person's connection.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		defer s.Close()
 		var mu sync.Mutex
-		var told Control // the last event
+		var event Control // the last event
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			done <- s.WatchControl(ctx, op.None{}, func(e op.Event) error {
 				mu.Lock()
 				defer mu.Unlock()
-				told = e.Data.(Control)
+				event = e.Data.(Control)
 				return nil
 			})
 		}()
@@ -39,8 +39,8 @@ func TestTakeOver(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if got, _ := s.Control(t.Context(), op.None{}); got.Holder != holder || told.Holder != holder {
-				t.Fatalf("got %+v and by the stream %+v, want holder %q", got, told, holder)
+			if got, _ := s.Control(t.Context(), op.None{}); got.Holder != holder || event.Holder != holder {
+				t.Fatalf("got %+v and from the stream %+v, want holder %q", got, event, holder)
 			}
 		}
 		expect(Nobody)
@@ -55,30 +55,30 @@ func TestTakeOver(t *testing.T) {
 		person := join("person", ViewIn{TakeOver: "p"})
 		expect(Person)
 		if ended["legacy"] != 1 || ended["watcher"] != 0 || legacy.watches || person.watches {
-			t.Errorf("ended %v, want the one other viewer with input", ended)
+			t.Errorf("disconnected %v, want the other viewer with input", ended)
 		}
 		s.control.leave(legacy)
 		if legacy = join("back", ViewIn{}); !legacy.watches {
-			t.Error("a viewer that comes while a person has taken over has input, want that it watches")
+			t.Error("input of a new viewer is accepted while a person has taken over, want it ignored")
 		}
 		_, err := act.Call(t.Context(), &op.None{})
 		if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || ran != 1 {
 			t.Errorf("got %v after %d runs, want a conflict and no run", err, ran)
 		}
 		if _, err := look.Call(t.Context(), &op.None{}); err != nil {
-			t.Errorf("look: %v, want that reading goes on", err)
+			t.Errorf("read-only operation: %v, want no error", err)
 		}
 		second := join("second", ViewIn{TakeOver: "q"})
-		s.control.leave(person) // it was told to go
+		s.control.leave(person) // it was disconnected
 		expect(Person)
 		if ended["person"] != 1 {
-			t.Errorf("ended %v, want that the first person was told", ended)
+			t.Errorf("disconnected %v, want the first person", ended)
 		}
 		s.control.leave(second)
 		if ended["back"] != 1 {
-			t.Errorf("ended %v, want that the viewer that had to watch comes back with input", ended)
+			t.Errorf("disconnected %v, want the viewer without input, so that it reconnects", ended)
 		}
-		expect(Agent) // which acted a moment ago
+		expect(Agent) // it acted a moment ago
 		<-time.After(agentTime)
 		expect(Nobody)
 		s.control.leave(watcher)

@@ -20,18 +20,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// sockets is where X keeps its sockets. Only root's X server makes the folder itself.
+// sockets is the folder of X sockets. Only an X server of root creates it.
 const sockets = "/tmp/.X11-unix"
 
-// maxSocket is the longest path that the kernel takes for a unix socket, less its final zero.
+// maxSocket is the maximum path length of a unix socket, without the final zero byte.
 const maxSocket = 107
 
-// windowManager is openbox's configuration: its own would put menus and shortcuts between the agent and the programs.
+// windowManager is the configuration of openbox. The default one has menus and shortcuts that would intercept input.
 //
 //go:embed openbox.xml
 var windowManager []byte
 
-// desktop is one X server, the window manager on it, and our connection to it.
+// desktop is an X server with its window manager and our connection.
 type desktop struct {
 	s      *Service
 	dir    string
@@ -39,12 +39,12 @@ type desktop struct {
 	server *proc.Process
 	conn   *x11.Conn
 	number int
-	env    []string // for programs on it
+	env    []string // for programs on the display
 	rfb    string   // the VNC socket
 
 	*proc.Lifetime
 	cancel context.CancelFunc
-	loops  sync.WaitGroup // its goroutines
+	loops  sync.WaitGroup
 }
 
 func (s *Service) installed() error {
@@ -63,7 +63,7 @@ func (s *Service) installed() error {
 // startTime bounds a start, which takes a tenth of a second on an idle machine.
 const startTime = 30 * time.Second
 
-// start starts a display. If that fails, nothing of it is left.
+// start starts a display. If it fails, it releases all resources.
 func (s *Service) start(ctx context.Context) (*desktop, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("not ready after %v", startTime))
 	defer cancel()
@@ -74,7 +74,7 @@ func (s *Service) start(ctx context.Context) (*desktop, error) {
 	}
 	s.mu.Lock()
 	if s.last != nil && s.last.Err() != nil {
-		s.restarted = fmt.Sprintf("The display ended (%v) and was restarted; windows that were open on it are gone.", s.last.Err())
+		s.restarted = fmt.Sprintf("The display ended (%v) and was restarted; its windows were closed.", s.last.Err())
 	}
 	s.last = d
 	s.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *desktop) start(ctx context.Context) error {
 		return err
 	}
 	d.conn = conn
-	// Without the lock, digits of the keypad need shift, and Chromium takes them for arrows all the same.
+	// Without num lock, digits of the keypad need shift, and Chromium interprets them as arrows.
 	if err := conn.Chord(ctx, "numlock"); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (d *desktop) start(ctx context.Context) error {
 	return nil
 }
 
-// prepareFolder creates and locks the display's folder: two servers with one state folder must not share its files.
+// prepareFolder creates and locks the display's folder: two sandboxes with one state folder must not share its files.
 func (d *desktop) prepareFolder() error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return fmt.Errorf("create the display's folder: %w", err)
@@ -139,7 +139,7 @@ func (d *desktop) prepareFolder() error {
 	if os.Mkdir(sockets, 0o700) == nil {
 		return os.Chmod(sockets, 0o777|os.ModeSticky)
 	}
-	return nil // it exists, or the server reports why it cannot be used
+	return nil // it exists; otherwise the server reports the error
 }
 
 // startServer starts the X server and waits until it reports its display number.
@@ -152,14 +152,14 @@ func (d *desktop) startServer(ctx context.Context, authority string) error {
 	d.s.mu.Lock()
 	size := d.s.size
 	d.s.mu.Unlock()
-	said := proc.NewCapture(2<<10, 2<<10)
+	output := proc.NewCapture(2<<10, 2<<10)
 	d.server, err = d.s.cfg.Runner.Start(proc.Command{
-		Path: "Xtigervnc", ExtraFiles: []*os.File{w}, Stdout: said, Stderr: said,
+		Path: "Xtigervnc", ExtraFiles: []*os.File{w}, Stdout: output, Stderr: output,
 		Args: []string{
 			"-displayfd", "3", "-auth", authority, "-geometry", fmt.Sprintf("%dx%d", size.X, size.Y), "-depth", "24",
 			"-nolisten", "tcp", "-noreset", "-desktop", "sandbox",
 			"-rfbport", "-1", "-rfbunixpath", d.rfb, "-rfbunixmode", "0600", "-SecurityTypes", "None", "-AlwaysShared",
-			// What is only marked must not replace what a viewer has copied.
+			// Selected text must not replace the clipboard of a viewer.
 			"-SendPrimary=0", "-SetPrimary=0",
 		},
 	})
@@ -176,17 +176,17 @@ func (d *desktop) startServer(ctx context.Context, authority string) error {
 		d.number, err = strconv.Atoi(strings.TrimSpace(line))
 	}
 	if err != nil {
-		return fmt.Errorf("start the X server: it %v: %s", d.server.Stop(), proc.LastLine(said.Bytes()))
+		return fmt.Errorf("start the X server: it %v: %s", d.server.Stop(), proc.LastLine(output.Bytes()))
 	}
 	return nil
 }
 
 func (d *desktop) socket() string { return fmt.Sprintf("%s/X%d", sockets, d.number) }
 
-// runWindowManager keeps a window manager on the display. One that dies takes nothing with it and is replaced at once; one
-// that keeps dying is replaced less and less often.
+// runWindowManager keeps a window manager running. It restarts one that ends immediately, and waits longer if it keeps
+// ending.
 func (d *desktop) runWindowManager(life context.Context) {
-	const calm, most = 10 * time.Second, 5 * time.Second
+	const stable, maxPause = 10 * time.Second, 5 * time.Second
 	pause := time.Duration(0)
 	for {
 		began := time.Now()
@@ -204,7 +204,7 @@ func (d *desktop) runWindowManager(life context.Context) {
 			}
 			p.Stop()
 		}
-		if pause = max(50*time.Millisecond, min(2*pause, most)); time.Since(began) > calm {
+		if pause = max(50*time.Millisecond, min(2*pause, maxPause)); time.Since(began) > stable {
 			pause = 50 * time.Millisecond
 		}
 		select {
@@ -221,7 +221,7 @@ func (d *desktop) watchServer(life context.Context) {
 	case <-d.server.Done():
 		d.End(fmt.Errorf("the X server %v", d.server.Exit()))
 	case <-d.conn.Done():
-		// The exit of the server says more, and is known a moment later.
+		// The exit status of the server is more informative, and is known a moment later.
 		timer := time.NewTimer(time.Second)
 		defer timer.Stop()
 		select {
@@ -235,7 +235,7 @@ func (d *desktop) watchServer(life context.Context) {
 	}
 }
 
-// Stop ends the display and removes its files. It also cleans up after a start that failed.
+// Stop ends the display and removes its files. It also cleans up after a failed start.
 func (d *desktop) Stop() {
 	d.End(nil)
 	d.cancel()
@@ -257,7 +257,7 @@ func (d *desktop) Stop() {
 	}
 }
 
-// removeServerFiles removes what a killed server left, unless the next one has its number by now.
+// removeServerFiles removes the files of a killed server, unless another server has its number already.
 func (d *desktop) removeServerFiles() {
 	lock := fmt.Sprintf("/tmp/.X%d-lock", d.number)
 	if pid, err := os.ReadFile(lock); err == nil && strings.TrimSpace(string(pid)) == strconv.Itoa(d.server.PID()) {

@@ -1,9 +1,9 @@
-// Package display is the sandbox's desktop: a virtual X server with a window manager, what an agent does with it (look,
-// click, type, copy, record) and what a person does (watch and take over by VNC).
+// Package display implements the sandbox's desktop: a virtual X server with a window manager, input, screenshots, clipboard and
+// recordings for agents, and VNC for people, who can watch and take over.
 //
-// It owns the X server, the window manager, the recorder and its connection to the X server. All of them start on first
-// use, are replaced when they crash, and stop when idle. All it knows of a browser is how to have one started on the
-// display. It listens on no network: X and VNC use private unix sockets.
+// It owns the X server, the window manager, the recorder and the connection to the X server. All of them start on first use,
+// restart after a crash, and stop when idle. A callback starts the browser. It listens on no network: X and VNC use private
+// unix sockets.
 package display
 
 import (
@@ -20,26 +20,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// Hold keeps something running until release, and starts it if necessary. done is closed if it ends anyway.
+// Hold keeps a program running until release, and starts it if necessary. done is closed if it ends before.
 type Hold func(ctx context.Context) (done <-chan struct{}, release func(), err error)
 
-// Config of the service. A duration of 0 selects the default; an Idle of 0 means never.
+// Config of the service. Zero values select defaults; Idle 0 means that the display never stops.
 type Config struct {
 	Runner     *proc.Runner
 	State      string // folder for the cookie and the sockets
 	Home       string // relative paths of recordings start here
 	Workspace  string
-	Width      int // of the display at its first start
+	Width      int // initial size of the display
 	Height     int
 	Idle       time.Duration // an unused display stops after this time
-	Hang       time.Duration // the X server counts as hung when it does not respond for this time
+	Hang       time.Duration // the X server counts as hung if it does not respond for this time
 	Recordings string        // folder of recordings without a path; empty: /tmp/recordings
-	Pages      fs.FS         // the viewer's page: vnc/index.html and what it loads
-	Browser    Hold          // starts the browser on the display; nil: there is none
+	Pages      fs.FS         // the viewer's page: vnc/index.html and its files
+	Browser    Hold          // starts the browser on the display; nil if there is none
 	Log        *slog.Logger
 }
 
-// Service is the desktop.
+// Service implements the desktop and its operations.
 type Service struct {
 	cfg     Config
 	base    pathname.Base
@@ -87,8 +87,8 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	held := op.New(op.Spec{Name: "display_control", Access: op.AccessRead, Route: "GET /v1/display/control",
 		Tag: "display", Verb: "gui control", ReadOnly: true, NoTool: true,
-		Doc: "Show who uses the mouse and keyboard of the display: an agent, a person who has taken over, or " +
-			"nobody. As a stream, it reports each change."}, s.Control)
+		Doc: "Get the current user of the mouse and keyboard of the display: an agent, a person who has taken " +
+			"over, or nobody. While a person has taken over, actions of agents fail. A stream reports each change."}, s.Control)
 	list := []op.Op{
 		op.WithStream[op.None, Control](held, s.WatchControl),
 		op.New(op.Spec{Name: "browser_screenshot", Content: op.ContentAPI, Route: "GET /v1/browser/screenshot",
@@ -97,23 +97,23 @@ func (s *Service) Ops() []op.Op {
 			Doc:     "Take a screenshot of the whole display, including the pointer. The response headers contain its size."}, s.Screenshot),
 		op.New(op.Spec{Name: "browser_actions", Route: "POST /v1/browser/actions", Tag: "browser",
 			SDK: "browser.execute_action", Verb: "gui action", Style: op.Own,
-			Doc: "Send mouse or keyboard input to the display: one of 16 action types. Returns when the display " +
+			Doc: "Send mouse or keyboard input to the display: one of 16 action types. Returns after the display " +
 				"has accepted the input. Positions are pixels of the screenshot; key names follow pyautogui."}, s.Act),
 		op.New(op.Spec{Name: "browser_config", Route: "POST /v1/browser/config", Tag: "browser", SDK: "browser.set_config",
 			Doc: "Change the size of the display. Running programs continue; maximized windows adapt to the new size."}, s.Configure),
 		op.New(op.Spec{Name: "display_record", Route: "POST /v1/display/record", Tag: "display", SDK: "display.record", Verb: "gui record",
-			Doc: "Record the display as an MP4 video: start, stop, or show the status. Only one recording runs at " +
+			Doc: "Record the display as an MP4 video: start, stop, or get the status. Only one recording runs at " +
 				"a time. The file is playable at any time, even if the sandbox is killed."}, s.Record),
 		op.New(op.Spec{Name: "clipboard_get", Route: "GET /v1/display/clipboard", Tag: "display", Verb: "gui clipboard-get", ReadOnly: true,
-			Doc: "Read the text on the display's clipboard. It is empty if nothing was copied, or something other than text."}, s.GetClipboard),
+			Doc: "Read the text of the display's clipboard. It is empty if the clipboard is empty or contains no text."}, s.GetClipboard),
 		op.New(op.Spec{Name: "clipboard_set", Route: "POST /v1/display/clipboard", Tag: "display", Verb: "gui clipboard-set",
-			Doc: "Put text on the display's clipboard, which all programs and viewers share. Empty text clears it."}, s.SetClipboard),
+			Doc: "Write text to the display's clipboard, which all programs and viewers share. Empty text clears it."}, s.SetClipboard),
 		op.Duplex(op.Spec{Name: "vnc_socket", Route: "GET /websockify", Tag: "display", Protocols: []string{"binary"},
-			Doc: "The display's VNC protocol over a WebSocket, for noVNC. With view_only, input from this viewer " +
-				"is ignored; with take_over, input from everybody else is."}, s.View),
+			Doc: "The display's VNC protocol over a WebSocket, for noVNC. With view_only, input of this viewer " +
+				"is ignored. With take_over, input of other viewers is ignored and actions of agents fail."}, s.View),
 		op.Handle(op.Spec{Name: "vnc_page", Access: op.AccessRead, Content: op.ContentPage,
 			Route: "GET /vnc/{file...}", Also: []string{"GET /vnc"}, Tag: "display",
-			Doc: "A page to watch and control the display."}, s.page()),
+			Doc: "Page to watch and control the display."}, s.page()),
 	}
 	for i := range list {
 		list[i] = s.gateInput(list[i])
@@ -121,7 +121,7 @@ func (s *Service) Ops() []op.Op {
 	return list
 }
 
-// gateInput gates what uses mouse, keyboard, clipboard or size of the display.
+// gateInput gates operations that change mouse, keyboard, clipboard or size of the display.
 func (s *Service) gateInput(o op.Op) op.Op {
 	switch o.Name {
 	case "browser_actions", "browser_config", "clipboard_set":
@@ -138,7 +138,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// State reports readiness: absent, idle, starting, ready or failed, and why.
+// State returns the state of the display (absent, idle, starting, ready or failed) and its reason.
 func (s *Service) State() (state, why string) {
 	st := s.desktop.State()
 	if st.Phase == proc.Stopping {
@@ -147,8 +147,8 @@ func (s *Service) State() (state, why string) {
 	return string(st.Phase), st.Why
 }
 
-// Hold keeps the display running until release, for programs that open windows on it; env tells them where it is. done is
-// closed if the display ends anyway.
+// Hold keeps the display running until release, for programs with windows. env contains the variables that name the display.
+// done is closed if the display ends before.
 func (s *Service) Hold(ctx context.Context) (env []string, done <-chan struct{}, release func(), err error) {
 	d, release, err := s.hold(ctx)
 	if err != nil {
@@ -157,8 +157,8 @@ func (s *Service) Hold(ctx context.Context) (env []string, done <-chan struct{},
 	return d.env, d.Done(), release, nil
 }
 
-// Env is the environment by which programs find the current display, such as those that a person starts in a terminal. It
-// is empty if no display runs.
+// Env returns the environment variables that name the current display, for programs in a terminal. It is empty if no display
+// runs.
 func (s *Service) Env() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

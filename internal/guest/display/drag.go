@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// Programs treat a press, a jump and a release as a click. They must see the button go down and the pointer travel step by
-// step before the button goes up.
+// Programs treat a press, a jump and a release as a click. They must receive the press and the movement in steps before the
+// release.
 const (
 	dragSteps = 20
 	dragPause = 12 * time.Millisecond
@@ -18,8 +18,8 @@ const (
 )
 
 const (
-	// dragStart is how long a program may take to begin a drag after the pointer has arrived. Selecting text begins none, so
-	// every selection waits this long.
+	// dragStart is how long a program may take to begin a drag after the pointer has arrived. Selecting text does not begin a
+	// drag, so every text selection waits this long.
 	dragStart = 500 * time.Millisecond
 	// dropQuiet is the minimum time for which the pointer's shape must not change before a drop.
 	dropQuiet = 250 * time.Millisecond
@@ -34,7 +34,7 @@ type drag struct {
 	idle     uint32        // the drag source before the button went down
 	moved    time.Time     // when the pointer began to move
 	slow     time.Duration // how long the program takes to handle events
-	answer   time.Duration // how long it took to begin the drag; 0 while it has not
+	answer   time.Duration // how long the program took to begin the drag; 0 before that
 }
 
 // drag holds the left button from the pointer's position to the one that to returns.
@@ -69,13 +69,13 @@ func (p *player) drag(ctx context.Context, to func(from image.Point) image.Point
 	return d.awaitTarget(ctx)
 }
 
-// move moves the pointer to its target. Programs begin a drag some time after the pointer has begun to move, so it waits for
-// that after a quarter of the way.
+// move moves the pointer to its target. Programs begin a drag some time after the pointer starts to move, so it waits for that
+// after a quarter of the distance.
 func (d *drag) move(ctx context.Context) error {
-	way := d.to.Sub(d.from)
+	distance := d.to.Sub(d.from)
 	d.moved = time.Now()
 	for i := 1; i <= dragSteps; i++ {
-		if err := d.Move(ctx, d.from.Add(way.Mul(i).Div(dragSteps))); err != nil {
+		if err := d.Move(ctx, d.from.Add(distance.Mul(i).Div(dragSteps))); err != nil {
 			return err
 		}
 		if i == dragSteps/4 {
@@ -90,7 +90,7 @@ func (d *drag) move(ctx context.Context) error {
 	return nil
 }
 
-// awaitStart waits until the program has begun to drag something, for the given time at most.
+// awaitStart waits until the program has begun a drag, at most for the given time.
 func (d *drag) awaitStart(ctx context.Context, limit time.Duration) error {
 	for begin := time.Now(); d.answer == 0 && time.Since(begin) < limit; {
 		source, err := d.DragSource(ctx)
@@ -108,9 +108,9 @@ func (d *drag) awaitStart(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// awaitTarget waits until the program below the pointer has accepted or refused the drop. The source learns of that only
-// when the pointer moves, shows it in the pointer's shape, and cancels a drag that ends before. So the pointer moves back
-// and forth by a pixel until its shape has not changed for several times as long as the program takes to respond.
+// awaitTarget waits until the program below the pointer has accepted or refused the drop. The source of the drag notices this
+// only when the pointer moves, changes the pointer's shape, and cancels a drag that ends before. So the pointer moves back and
+// forth by a pixel until its shape has not changed for a multiple of the program's response time.
 func (d *drag) awaitTarget(ctx context.Context) error {
 	quiet := min(max(dropQuiet, 4*d.answer), dropTime/2)
 	begin := time.Now()
@@ -136,7 +136,7 @@ func (d *drag) awaitTarget(ctx context.Context) error {
 	return d.measure(ctx)
 }
 
-// measure updates how slow the program is.
+// measure updates the latency of the program.
 func (d *drag) measure(ctx context.Context) error {
 	took, err := d.latency(ctx)
 	d.slow = max(d.slow, took)

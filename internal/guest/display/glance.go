@@ -9,7 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// glance is the picture that was made last. Most screens stay as they are most of the time, and then it is used again.
+// glance is the latest picture. It is reused while the display does not change.
 type glance struct {
 	mu      sync.Mutex
 	seed    maphash.Seed
@@ -18,7 +18,8 @@ type glance struct {
 	picture []byte
 }
 
-// Glance returns a small JPEG picture of the display, nil if none runs. It neither starts the display nor keeps it running.
+// Glance returns a small JPEG picture of the display, or nil if no display runs. It neither starts the display nor keeps it
+// running.
 func (s *Service) Glance(ctx context.Context, width int) ([]byte, error) {
 	s.mu.Lock()
 	d := s.last

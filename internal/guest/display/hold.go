@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
@@ -13,7 +14,7 @@ import (
 func (s *Service) hold(ctx context.Context) (*desktop, func(), error) {
 	d, release, err := s.desktop.AcquireWorking(ctx, func(d *desktop) error {
 		err := d.ping(ctx)
-		// A server that was killed a moment ago ends by itself.
+		// A server that was just killed ends by itself.
 		if err != nil && ctx.Err() == nil && !errors.Is(err, x11.ErrLost) {
 			d.End(errors.New("the X server stopped responding"))
 		}
@@ -28,21 +29,21 @@ func (d *desktop) ping(ctx context.Context) error {
 	return d.conn.Ping(ctx)
 }
 
-// holdBrowser puts the browser on the display before it is looked at or used, as callers of /v1/browser expect. A desktop
-// works without a browser, so a failure is only worth a hint.
+// holdBrowser starts the browser on the display before a screenshot or input, as callers of /v1/browser expect. The desktop
+// works without a browser, so a failure only adds a hint.
 func (s *Service) holdBrowser(ctx context.Context) (release func()) {
 	if s.cfg.Browser == nil {
 		return func() {}
 	}
 	_, release, err := s.cfg.Browser(ctx)
 	if err != nil {
-		addHint(ctx, "There is no browser on the display: %v.", err)
+		addHint(ctx, "No browser runs on the display: %v.", err)
 		return func() {}
 	}
 	return release
 }
 
-// hintRestart adds to the reply that the display was restarted since the last one.
+// hintRestart adds a hint to the response if the display was restarted since the last one.
 func (s *Service) hintRestart(ctx context.Context) {
 	s.mu.Lock()
 	restarted := s.restarted
@@ -53,16 +54,13 @@ func (s *Service) hintRestart(ctx context.Context) {
 	}
 }
 
-// addHint appends a sentence to the reply's hint.
+// addHint appends a sentence to the hint of the response.
 func addHint(ctx context.Context, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if said := op.CallOf(ctx).Hint; said != "" {
-		text = said + " " + text
-	}
-	op.Hint(ctx, "%s", text)
+	old := op.CallOf(ctx).Hint
+	op.Hint(ctx, "%s", strings.TrimSpace(old+" "+fmt.Sprintf(format, args...)))
 }
 
-// toOpError turns an error of the display into one for the caller.
+// toOpError converts an error of the display into one for the caller.
 func toOpError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -72,7 +70,7 @@ func toOpError(ctx context.Context, err error) error {
 	}
 	if errors.Is(err, x11.ErrLost) {
 		return op.Errorf(op.Unavailable,
-			"the display crashed during this call; the next call starts a new one: take a screenshot to see its state")
+			"the display crashed during this call; the next call starts a new one, so take a screenshot to see its state")
 	}
 	return op.Errorf(op.Unavailable, "%w", err)
 }

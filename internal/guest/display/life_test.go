@@ -26,7 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// shoot takes a screenshot and reads it.
+// shoot takes a screenshot and decodes it.
 func shoot(t testing.TB, s *display.Service) image.Image {
 	t.Helper()
 	b, err := s.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
@@ -41,11 +41,11 @@ func state(s *display.Service) string {
 	return state
 }
 
-func TestStartsOnFirstNeedAndStopsWhenIdle(t *testing.T) {
+func TestStartsOnFirstUseAndStopsWhenIdle(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(c *display.Config) { c.Idle = 10 * time.Millisecond })
 	if got := state(d.Service); got != "idle" {
-		t.Errorf("before the first need: %s, want \"idle\"", got)
+		t.Errorf("before the first use: %s, want \"idle\"", got)
 	}
 	if img := shoot(t, d.Service); img.Bounds().Size() != image.Pt(1024, 768) {
 		t.Errorf("the display is %v, want 1024x768", img.Bounds())
@@ -60,9 +60,9 @@ func TestStartsOnFirstNeedAndStopsWhenIdle(t *testing.T) {
 	release()
 	testenv.Poll(t, "the display stops again", func() bool { return state(d.Service) == "idle" && len(d.runner.Living()) == 0 })
 	for _, left := range []string{filepath.Join(d.dir, "display", "rfb"), "/tmp/.X11-unix/X" + number} {
-		// Another test's display may have the number by now, but not the folder.
+		// Another test's display may have the same number, but not the same folder.
 		if _, err := os.Lstat(left); err == nil && strings.HasPrefix(left, d.dir) {
-			t.Errorf("%s is left", left)
+			t.Errorf("%s was not removed", left)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestSizeIsKeptByTheNextDisplay(t *testing.T) {
 		out, err := o.Call(ctx, in)
 		must(t, err)
 		if got := out.(display.Configured).Resolution; got != (display.Resolution{Width: 801, Height: 603}) {
-			t.Errorf("%s made it %+v", want, got)
+			t.Errorf("%s: got size %+v", want, got)
 		}
 	}
 	if got := shoot(t, d.Service).Bounds().Size(); got != image.Pt(801, 603) {
@@ -90,39 +90,39 @@ func TestSizeIsKeptByTheNextDisplay(t *testing.T) {
 		t.Errorf("the next display is %v, want %v", got, image.Pt(801, 603))
 	}
 	for _, bad := range []display.Resolution{{Width: 10, Height: 600}, {Width: 100000, Height: 600}} {
-		if _, err := d.Configure(ctx, display.ConfigureIn{Resolution: &bad}); err == nil || !strings.Contains(err.Error(), "choose from") {
-			t.Errorf("%+v: %v, want an error containing \"choose from\"", bad, err)
+		if _, err := d.Configure(ctx, display.ConfigureIn{Resolution: &bad}); err == nil || !strings.Contains(err.Error(), "use a size from") {
+			t.Errorf("%+v: %v, want an error containing \"use a size from\"", bad, err)
 		}
 	}
 	o, _ := op.NewTable(d.Ops()).Get("browser_config")
 	for _, bad := range []string{`{"resolution":"big"}`, `{"resolution":{"width":1}}`,
 		`{"resolution":{"width":0,"height":5}}`, `{"resolution":7}`} {
 		if _, err := o.Bind(op.Input{JSON: []byte(bad)}); err == nil {
-			t.Errorf("%s is taken, want an error", bad)
+			t.Errorf("%s was accepted, want an error", bad)
 		}
 	}
 }
 
-func TestKilledPartsAreReplaced(t *testing.T) {
+func TestKilledProcessesAreReplaced(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ctx := testContext(t)
 	shoot(t, d.Service)
-	// The window manager comes back by itself and takes nothing with it.
+	// The window manager is restarted without other effects.
 	wm := d.pidOf(t, "openbox")
 	must(t, syscall.Kill(wm, syscall.SIGKILL))
 	testenv.Poll(t, "a new window manager runs", func() bool { return d.pidOf(t, "openbox") != wm })
 	call := &op.Call{}
 	if _, err := d.SetClipboard(op.WithCall(ctx, call), display.SetClipboardIn{Text: "x"}); err != nil || call.Hint != "" {
-		t.Errorf("after the window manager's death: %v, hint %q, want Hint \"\"", err, call.Hint)
+		t.Errorf("after the window manager was killed: %v, hint %q, want Hint \"\"", err, call.Hint)
 	}
-	// The display is replaced by the next call, which says so; the one after has nothing to say.
+	// The next call replaces the display and has a hint; later calls have none.
 	must(t, syscall.Kill(d.pidOf(t, "Xtigervnc"), syscall.SIGKILL))
 	for _, want := range []string{"ended by SIGKILL", ""} {
 		call := &op.Call{}
 		if _, err := d.GetClipboard(op.WithCall(ctx, call), op.None{}); err != nil ||
 			!strings.Contains(call.Hint, want) || want == "" && call.Hint != "" {
-			t.Errorf("after the display's death: %v, hint %q, want %q", err, call.Hint, want)
+			t.Errorf("after the display was killed: %v, hint %q, want %q", err, call.Hint, want)
 		}
 	}
 }
@@ -135,9 +135,9 @@ func TestHungDisplayIsReplaced(t *testing.T) {
 	shoot(t, d.Service)
 }
 
-// TestCallsDuringDeathFailClearly: whatever is under way when everything dies ends with an error that says what to do, and
-// the calls after that work.
-func TestCallsDuringDeathFailClearly(t *testing.T) {
+// TestCallsDuringCrashFailClearly: calls in progress when all processes are killed end with an error that says what to do, and
+// later calls work.
+func TestCallsDuringCrashFailClearly(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ctx := testContext(t)
@@ -205,18 +205,18 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	}
 }
 
-func TestCancelledCallerLeavesTheStartToOthers(t *testing.T) {
+func TestCanceledCallerDoesNotCancelTheStart(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if _, err := d.Screenshot(ctx, display.ScreenshotIn{Format: "png"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller who has left: %v, want context.Canceled", err)
+		t.Errorf("canceled caller: %v, want context.Canceled", err)
 	}
 	shoot(t, d.Service)
 }
 
-// TestOverHTTP: the shapes of replies as clients see them.
+// TestOverHTTP: the format of responses.
 func TestOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

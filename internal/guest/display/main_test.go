@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// desk is a display of its own, with a browser where a test wants one.
+// desk is a display of one test, with an optional browser.
 type desk struct {
 	*display.Service
 	browser *browser.Service
@@ -57,22 +57,22 @@ func newDesk(t testing.TB, change ...func(*display.Config)) *desk {
 		d.Close()
 		d.Close()
 		if left := d.runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %+v, want none", left)
+			t.Errorf("processes still run: %+v, want none", left)
 		}
 		d.runner.Close()
 		for _, left := range testenv.ProcessesOf(dir) {
-			t.Errorf("a process is left: %s", left)
+			t.Errorf("a process still runs: %s", left)
 		}
 	})
 	return d
 }
 
-// withBrowser puts a real Chromium on the display.
+// withBrowser starts a real Chromium on the display.
 func withBrowser(c *display.Config) {
 	c.Browser = func(context.Context) (<-chan struct{}, func(), error) { return nil, nil, nil } // replaced
 }
 
-// pidOf finds the process of a desk by its program's name.
+// pidOf returns the process of a program on the desk.
 func (d *desk) pidOf(t testing.TB, program string) int {
 	t.Helper()
 	pid := 0

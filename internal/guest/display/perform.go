@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// clickPause is the time between the clicks of a double click. The server's clock counts milliseconds, and programs ignore a
-// second press within the same one.
+// clickPause is the time between the clicks of a double click. The server's clock has a resolution of milliseconds, and
+// programs ignore a second press within the same one.
 const clickPause = 15 * time.Millisecond
 
 const (
@@ -100,14 +100,14 @@ func (a *Scroll) perform(ctx context.Context, p *player) error {
 const (
 	// stepPixels is how far a page moves by one step of the wheel.
 	stepPixels = 120
-	// fewSteps is the largest distance that is a number of steps: nobody scrolls by so few pixels.
-	fewSteps = 10
+	// maxFewSteps is the largest distance that means steps of the wheel: larger distances are pixels.
+	maxFewSteps = 10
 )
 
 // wheelSteps converts a distance to steps of the wheel, at least one.
 func wheelSteps(distance int) int {
 	switch {
-	case distance >= -fewSteps && distance <= fewSteps:
+	case distance >= -maxFewSteps && distance <= maxFewSteps:
 		return distance
 	case distance < 0:
 		return -wheelSteps(-distance)
@@ -140,7 +140,7 @@ func (a *Hotkey) perform(ctx context.Context, p *player) error {
 	}
 	keys := slices.Clone(a.Keys)
 	for i, key := range keys {
-		// Ctrl+A means ctrl and a; callers who want shift name it.
+		// Ctrl+A means ctrl and a; callers name shift explicitly.
 		if len(keys) > 1 && len(key) == 1 {
 			keys[i] = strings.ToLower(key)
 		}
@@ -151,7 +151,7 @@ func (a *Hotkey) perform(ctx context.Context, p *player) error {
 func (a *Wait) perform(context.Context, *player) error { return nil }
 
 func point(x, y float64) image.Point {
-	// Positions far outside mean the edge; the bound prevents an overflow.
+	// Positions far outside select the edge; the bound prevents an overflow.
 	clamp := func(v float64) int { return int(math.Round(min(max(v, -1e5), 1e5))) }
 	return image.Pt(clamp(x), clamp(y))
 }
@@ -166,7 +166,7 @@ func button(name string) x11.Button {
 	return x11.Left
 }
 
-// moveTo moves the pointer. Either coordinate may be missing. A position outside of the display gets a hint.
+// moveTo moves the pointer. Either coordinate may be missing. A position outside of the display adds a hint.
 func (p *player) moveTo(ctx context.Context, x, y *float64) error {
 	if x == nil && y == nil {
 		return nil
@@ -211,14 +211,14 @@ func (p *player) click(ctx context.Context, x, y *float64, b x11.Button, times i
 	return nil
 }
 
-// release releases a button even if the caller has left meanwhile: one that stays down breaks every later action.
+// release releases a button even if the caller has disconnected: a pressed button would break every later action.
 func (p *player) release(ctx context.Context, b x11.Button) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return p.Release(ctx, b)
 }
 
-// latency is how long the focused program takes to handle its pending events; it waits for a second at most.
+// latency measures how long the focused program takes to handle its pending events, at most one second.
 func (p *player) latency(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	short, cancel := context.WithTimeout(ctx, time.Second)
@@ -229,11 +229,11 @@ func (p *player) latency(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// selections are those that programs paste from.
+// selections are the selections that programs paste from.
 var selections = []x11.Selection{x11.Clipboard, x11.Primary}
 
-// paste offers the text, presses the shortcut that pastes in browsers and terminals alike, waits until a program has
-// fetched the text, and restores the previous content.
+// paste offers the text, presses shift+insert, which pastes in browsers and terminals, waits until a program has read the
+// text, and restores the previous content.
 func (p *player) paste(ctx context.Context, text string) (err error) {
 	before := map[x11.Selection]x11.Content{}
 	for _, sel := range selections {
@@ -273,7 +273,7 @@ func (p *player) paste(ctx context.Context, text string) (err error) {
 	return nil
 }
 
-// awaitFetch reports whether a program reads one of the offers. A program that is slow to handle its events gets more time.
+// awaitFetch reports whether a program reads one of the offers. A program with a high latency gets more time.
 func (p *player) awaitFetch(ctx context.Context, offers []*x11.Offer) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -301,7 +301,8 @@ func (p *player) awaitFetch(ctx context.Context, offers []*x11.Offer) (bool, err
 	return false, ctx.Err()
 }
 
-// save reads the content of a selection. An owner that does not respond must not prevent text from being typed.
+// save reads the content of a selection. If its owner does not respond, it returns no content and no error, so that typing
+// still works.
 func (p *player) save(ctx context.Context, sel x11.Selection) (x11.Content, error) {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -335,5 +336,5 @@ func unknownKey(err error) error {
 	if !ok {
 		return err
 	}
-	return op.Errorf(op.Invalid, "there is no key %q; use a single character or one of %s", unknown.Name, strings.Join(x11.KeyNames(), ", "))
+	return op.Errorf(op.Invalid, "unknown key %q; use a single character or one of %s", unknown.Name, strings.Join(x11.KeyNames(), ", "))
 }

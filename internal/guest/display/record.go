@@ -20,15 +20,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// RecordIn starts, stops or describes a recording.
+// RecordIn is the input of Record.
 type RecordIn struct {
-	Action      string  `json:"action" doc:"Start or stop the recording, or show its status" enum:"start,stop,status"`
+	Action      string  `json:"action" doc:"Start or stop the recording, or get its status" enum:"start,stop,status"`
 	SavePath    *string `json:"save_path" doc:"Path of the video; default: a new file in /tmp/recordings"`
 	FPS         int     `json:"fps" doc:"Frames per second" exclusiveMinimum:"0" maximum:"30" default:"5"`
-	CRF         int     `json:"crf" doc:"H.264 constant rate factor: 0 is lossless, 51 gives the smallest file" minimum:"0" maximum:"51" default:"28"`
+	CRF         int     `json:"crf" doc:"H.264 constant rate factor: 0 is lossless, 51 is smallest" minimum:"0" maximum:"51" default:"28"`
 	MaxDuration float64 `json:"max_duration" doc:"Seconds after which the recording stops" exclusiveMinimum:"0" default:"600"`
-	Width       *int    `json:"width" doc:"Width of the video; default: that of the display, or in proportion to the height" exclusiveMinimum:"0"`
-	Height      *int    `json:"height" doc:"Height of the video; default: that of the display, or in proportion to the width" exclusiveMinimum:"0"`
+	Width       *int    `json:"width" doc:"Width of the video; default: proportional, or display width" exclusiveMinimum:"0"`
+	Height      *int    `json:"height" doc:"Height of the video; default: proportional, or display height" exclusiveMinimum:"0"`
 }
 
 // Recording is the status of a recording.
@@ -44,12 +44,12 @@ const (
 	maxRecording = 24 * time.Hour
 	maxSide      = 8192             // players support no larger H.264 video
 	firstFrame   = 30 * time.Second // how long the recorder may take to write the first frame
-	lastFrame    = 10 * time.Second // how long it may take to write the last one
+	lastFrame    = 10 * time.Second // how long it may take to write the last frame
 )
 
-// recorder holds the current recording, or the last one.
+// recorder owns the current recording, or the last one.
 type recorder struct {
-	turn sync.Mutex // held by start and stop, which take a while
+	turn sync.Mutex // held during start and stop, which take time
 
 	mu      sync.Mutex // guards the rest
 	current *recording
@@ -65,7 +65,7 @@ type recording struct {
 	process *proc.Process
 	output  *proc.Capture
 	release func()
-	stopped bool // it was asked to stop; guarded by recorder.mu
+	stopped bool // a stop was requested; guarded by recorder.mu
 	ended   chan struct{}
 	why     error // why it ended early; set before ended is closed
 }
@@ -100,14 +100,14 @@ func (r *recorder) running() *recording {
 	return t
 }
 
-// progress reads the recorder's reports and keeps the length of the video so far. The clock would be wrong: on a busy
-// machine frames reach the file late.
+// progress reads the progress reports of the recorder and keeps the length of the video. Wall-clock time would be wrong: on a
+// busy machine, frames are written late.
 type progress struct {
 	length atomic.Int64 // microseconds
-	rest   []byte       // begin of a line
+	rest   []byte       // start of an incomplete line
 }
 
-// Write takes lines of the form key=value, cut anywhere.
+// Write parses lines of the form key=value, in chunks of any size.
 func (p *progress) Write(b []byte) (int, error) {
 	p.rest = append(p.rest, b...)
 	for {
@@ -201,8 +201,8 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (Recording, e
 	return t.describe(ctx), nil
 }
 
-// recordings returns the folder of videos without a path. Clients of the public image look
-// for them there; if another user has taken the name, it is a folder in the home.
+// recordings returns the default folder of videos. Clients of the public image expect them there. If another user owns that
+// path, it is a folder in the home.
 func (s *Service) recordings() string {
 	var st unix.Stat_t
 	err := unix.Lstat(s.cfg.Recordings, &st)
@@ -223,7 +223,7 @@ func (s *Service) videoPath(given *string) (string, error) {
 		return "", op.Errorf(op.Invalid, "invalid save_path: %w", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return "", op.Errorf(op.Invalid, "save_path %q is not a regular file; choose a path such as %q", path,
+		return "", op.Errorf(op.Invalid, "save_path %q is not a regular file; use a path such as %q", path,
 			filepath.Join(path, "recording.mp4"))
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -245,12 +245,12 @@ func videoSize(in RecordIn, screen image.Point) (image.Point, error) {
 	}
 	size = image.Pt(size.X&^1, size.Y&^1)
 	if min(size.X, size.Y) < 16 || max(size.X, size.Y) > maxSide {
-		return size, op.Errorf(op.Invalid, "video size %dx%d is out of range; choose sides from 16 to %d", size.X, size.Y, maxSide)
+		return size, op.Errorf(op.Invalid, "video size %dx%d is out of range; use sides from 16 to %d", size.X, size.Y, maxSide)
 	}
 	return size, nil
 }
 
-// startRecorder starts the recorder. It writes one fragment per second: whatever happens, all but the last are playable.
+// startRecorder starts the recorder. It writes one fragment per second: even after a crash, all but the last are playable.
 func (s *Service) startRecorder(d *desktop, in RecordIn, path string, area, video image.Point, limit time.Duration) (*recording, error) {
 	fps := strconv.Itoa(in.FPS)
 	t := &recording{path: path, area: area, limit: limit, output: proc.NewCapture(1<<10, 4<<10), ended: make(chan struct{})}
@@ -290,12 +290,12 @@ func (t *recording) awaitFirstFrame(ctx context.Context, began time.Time) error 
 		case <-t.ended:
 			return op.Errorf(op.Unavailable, "the recorder failed to start: %s", proc.LastLine(t.output.Bytes()))
 		case <-ctx.Done():
-			return op.Errorf(op.Unavailable, "the recorder wrote nothing within %v; the machine may be overloaded, try again", firstFrame)
+			return op.Errorf(op.Unavailable, "the recorder wrote no frame within %v: the machine may be overloaded; retry later", firstFrame)
 		}
 	}
 }
 
-// awaitExit waits for the end of a recording. The recorder stops itself after the limit; one that does not is asked to.
+// awaitExit waits for the end of a recording. The recorder ends after the limit; otherwise awaitExit stops it.
 func (r *recorder) awaitExit(t *recording) {
 	defer close(t.ended)
 	timer := time.AfterFunc(t.limit+firstFrame, func() { r.requestStop(t) })
@@ -306,19 +306,19 @@ func (r *recorder) awaitExit(t *recording) {
 	r.mu.Lock()
 	stopped := t.stopped
 	r.mu.Unlock()
-	// A recorder that loses its display exits as if it had been asked to.
+	// A recorder that loses its display exits with success.
 	if !stopped && (t.process.Exit().Code != 0 || t.filmed.duration() < t.limit-time.Second) {
 		t.why = fmt.Errorf("the recorder %v: %s", t.process.Exit(), proc.LastLine(t.output.Bytes()))
 	}
 }
 
-// requestStop asks the recorder to finish the file.
+// requestStop makes the recorder complete the file and exit.
 func (r *recorder) requestStop(t *recording) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !t.stopped {
 		t.stopped = true
-		// An error means that it has ended by itself.
+		// An error means that the recorder has ended already.
 		_ = t.process.Signal(syscall.SIGINT)
 	}
 }
@@ -330,7 +330,7 @@ func (r *recorder) stop(t *recording) {
 	defer timer.Stop()
 	select {
 	case <-t.ended:
-	case <-timer.C: // the file is playable without its end
+	case <-timer.C: // the file is playable without its last fragment
 		t.process.Kill()
 		<-t.ended
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// record calls the operation as a caller does, with its defaults.
+// record calls the operation with its defaults.
 func record(t testing.TB, s *display.Service, body string) (display.Recording, *op.Call, error) {
 	t.Helper()
 	o, _ := op.NewTable(s.Ops()).Get("display_record")
@@ -35,7 +35,7 @@ func record(t testing.TB, s *display.Service, body string) (display.Recording, *
 	return out.(display.Recording), call, nil
 }
 
-// film is what ffprobe says of a video.
+// film describes a video, from ffprobe.
 type film struct {
 	size     image.Point
 	frames   int
@@ -122,9 +122,9 @@ func TestRecordingEndsByItself(t *testing.T) {
 	r, _, err := record(t, d.Service, `{"action":"start","max_duration":1.2,"width":320,"crf":40,"fps":5}`)
 	must(t, err)
 	if !strings.HasPrefix(*r.SavePath, filepath.Join(d.dir, "recordings", "recording_")) {
-		t.Errorf("it goes to %s, want SavePath beginning with %q", *r.SavePath, filepath.Join(d.dir, "recordings", "recording_"))
+		t.Errorf("got path %s, want SavePath beginning with %q", *r.SavePath, filepath.Join(d.dir, "recordings", "recording_"))
 	}
-	testenv.Poll(t, "the time is up", func() bool {
+	testenv.Poll(t, "the recording ends", func() bool {
 		r, call, err := record(t, d.Service, `{"action":"status"}`)
 		if call.Hint != "" {
 			t.Errorf("hint %q, want Hint \"\"", call.Hint)
@@ -136,8 +136,8 @@ func TestRecordingEndsByItself(t *testing.T) {
 	}
 }
 
-// TestRecordingSurvivesAKill: what was filmed until a second ago can be played, whoever is killed.
-func TestRecordingSurvivesAKill(t *testing.T) {
+// TestRecordingSurvivesKill: all but the last second is playable after any process is killed.
+func TestRecordingSurvivesKill(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "ffmpeg", "ffprobe")
 	for _, victim := range []string{"ffmpeg", "Xtigervnc"} {
@@ -181,7 +181,7 @@ func TestRecordingRefusals(t *testing.T) {
 		`{"action":"start","fps":0}`:                       "fps",
 		`{"action":"start","crf":52}`:                      "crf",
 		`{"action":"start","max_duration":0}`:              "max_duration",
-		`{"action":"start","width":100000}`:                "choose sides",
+		`{"action":"start","width":100000}`:                "use sides",
 		`{"action":"start","save_path":"."}`:               "not a regular file",
 		`{"action":"start","save_path":"file/film.mp4"}`:   "folder",
 		`{"action":"start","save_path":"/proc/nope/film"}`: "folder",
@@ -191,7 +191,7 @@ func TestRecordingRefusals(t *testing.T) {
 		}
 	}
 	if left := d.runner.Living(); len(left) > 2 {
-		t.Errorf("recorders are left: %+v, want at most 2 entries", left)
+		t.Errorf("recorders still run: %+v, want at most 2", left)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestRecordingWithoutRecorder(t *testing.T) {
 		t.Errorf("without ffmpeg: %v, want an error containing \"install the package ffmpeg\"", err)
 	}
 	if n := len(runner.Living()); n != 0 {
-		t.Errorf("%d processes were started for nothing, want 0", n)
+		t.Errorf("%d processes were started, want 0", n)
 	}
 }
 

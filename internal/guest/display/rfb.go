@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// viewOnlyFilter parses what a VNC viewer sends, and drops every message that would change the display. A viewer's bytes
-// arrive in chunks of any size.
+// viewOnlyFilter parses the messages of a VNC viewer, and drops every message that would change the display. Bytes arrive in
+// chunks of any size.
 type viewOnlyFilter struct {
 	rest    []byte // start of an incomplete message
 	greeted bool   // the handshake is over
@@ -15,18 +15,18 @@ type viewOnlyFilter struct {
 	list    int    // encodings of the current list to forward after that
 }
 
-// versionSize is the length of the protocol version that a viewer begins with.
+// versionSize is the length of the protocol version, which a viewer sends first.
 const versionSize = 12
 
 // encodings is the type of the SetEncodings message.
 const encodings = 2
 
-// maxHead is how much of a message determines its length and effect.
+// maxHead is the length of the part of a message that determines its length and effect.
 const maxHead = 9
 
 // Encodings that a viewer announces.
 const (
-	// extendedClipboard makes the server send the clipboard unasked, which breaks noVNC's parser in view-only mode.
+	// extendedClipboard makes the server send the clipboard without a request, which breaks noVNC's parser in view-only mode.
 	extendedClipboard = 0xc0a1e5ce
 	// noEncoding is unknown to servers.
 	noEncoding = 0x7fffffff
@@ -89,8 +89,8 @@ func (w *viewOnlyFilter) filter(msg []byte) ([]byte, error) {
 	return out, nil
 }
 
-// handshakeSize returns the length of the handshake: the version, from 3.7 on the security type, and the shared flag. It
-// refuses versions that the server might parse differently, because input could slip through.
+// handshakeSize returns the length of the handshake: the version, the security type (since 3.7), and the shared flag. It
+// refuses versions that the server might parse differently, because input could pass the filter.
 func handshakeSize(data []byte) (size int, err error) {
 	if len(data) < versionSize {
 		return 0, nil
@@ -105,8 +105,8 @@ func handshakeSize(data []byte) (size int, err error) {
 	}
 }
 
-// measure returns the length of the message that data begins with, and whether it leaves the display unchanged. A size of 0
-// means that more data is needed.
+// measure returns the length of the first message in data, and whether it leaves the display unchanged. A size of 0 means that
+// more data is needed.
 func measure(data []byte) (size int, harmless bool, err error) {
 	if len(data) > maxHead {
 		data = data[:maxHead]

@@ -8,23 +8,23 @@ import (
 	"testing"
 )
 
-// hello is a viewer's greeting.
+// hello is the handshake of a viewer.
 const hello = "RFB 003.008\n\x01\x01"
 
-// said is what a viewer may send, and whether it passes.
-var said = []struct {
+// messages are messages of a viewer, and whether the filter forwards them.
+var messages = []struct {
 	msg  string
 	pass bool
 }{
 	{"\x00" + string(make([]byte, 19)), true},                  // pixel format
 	{"\x02\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x01", true}, // encodings
-	{"\x03" + string(make([]byte, 9)), true},                   // ask for a picture
+	{"\x03" + string(make([]byte, 9)), true},                   // request a picture
 	{"\x04" + string(make([]byte, 7)), false},                  // key
 	{"\x05" + string(make([]byte, 5)), false},                  // pointer
 	{"\x05\x80" + string(make([]byte, 5)), false},              // pointer with more buttons
-	{"\x06\x00\x00\x00\x00\x00\x00\x03\x04\x04\x04", false},    // clipboard whose text looks like keys
+	{"\x06\x00\x00\x00\x00\x00\x00\x03\x04\x04\x04", false},    // clipboard with text like keys
 	{"\x06\x00\x00\x00\xff\xff\xff\xfb\x05\x05\x05\x05\x05", false},
-	{"\x06\x00\x00\x00\xff\xff\xff\xf8\x01\x00\x00\x01\x00\x00\x00\x00", false}, // how it takes clipboards
+	{"\x06\x00\x00\x00\xff\xff\xff\xf8\x01\x00\x00\x01\x00\x00\x00\x00", false}, // clipboard capabilities
 	{"\x96" + string(make([]byte, 9)), true},                                    // continuous updates
 	{"\xf8\x00\x00\x00\x00\x00\x00\x00\x02\x04\x05", true},                      // fence
 	{"\xfa\x00\x01\x02", false},                                                 // shut down
@@ -35,7 +35,7 @@ var said = []struct {
 func TestViewOnlyFilterDropsInput(t *testing.T) {
 	t.Parallel()
 	all, want := hello, hello
-	for _, s := range said {
+	for _, s := range messages {
 		all += s.msg
 		if s.pass {
 			want += s.msg
@@ -62,14 +62,14 @@ func TestViewOnlyFilterDropsInput(t *testing.T) {
 	}
 	for _, bad := range []string{"RFB 003.005\n", "RFB 004.000\n", "GET / HTTP/1.1\r\n", hello + "\x07", hello + "\xff\x01"} {
 		if _, err := (&viewOnlyFilter{}).filter([]byte(bad)); err == nil {
-			t.Errorf("%q is taken, want an error", bad)
+			t.Errorf("%q was accepted, want an error", bad)
 		}
 	}
 }
 
-// FuzzViewOnlyFilter: however a viewer cuts its bytes, the same ones pass, and none that begin a message which changes something.
+// FuzzViewOnlyFilter: the result does not depend on the chunks, and contains no message that changes the display.
 func FuzzViewOnlyFilter(f *testing.F) {
-	for _, s := range said {
+	for _, s := range messages {
 		f.Add([]byte(hello+s.msg), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
@@ -88,7 +88,7 @@ func FuzzViewOnlyFilter(f *testing.F) {
 			t.Fatalf("in pieces: got %q, %v, want as in one: %q, %v", pieces, err, whole, errWhole)
 		}
 		if len(w.rest) > versionSize {
-			t.Fatalf("%d bytes are kept, want at most %d bytes", len(w.rest), versionSize)
+			t.Fatalf("%d bytes are buffered, want at most %d bytes", len(w.rest), versionSize)
 		}
 		if err != nil || len(whole) < versionSize {
 			return
@@ -97,7 +97,7 @@ func FuzzViewOnlyFilter(f *testing.F) {
 	})
 }
 
-// checkPassed reads what passed as the display would.
+// checkPassed parses forwarded bytes as the display would.
 func checkPassed(t *testing.T, data []byte) {
 	size, err := handshakeSize(data)
 	if err != nil {

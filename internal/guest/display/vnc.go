@@ -16,14 +16,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// viewerTime is how long a viewer may stop reading before it is disconnected. The X server skips pictures for a viewer that
-// is behind, so nothing piles up meanwhile.
+// viewerTime is how long a viewer may stop reading before it is disconnected. The X server skips pictures for slow viewers, so
+// no data is queued for them.
 const viewerTime = time.Minute
 
 // ViewIn is a viewer's permissions.
 type ViewIn struct {
 	ViewOnly bool   `query:"view_only" doc:"Ignore mouse, keyboard, clipboard and resize requests of this viewer" default:"false"`
-	TakeOver string `query:"take_over" doc:"Name of this viewer. While it is connected, only it has mouse and keyboard: other viewers watch, and actions of agents are refused" maxLength:"64" default:""`
+	TakeOver string `query:"take_over" doc:"Name of this viewer. It takes over mouse and keyboard while connected" maxLength:"64" default:""`
 }
 
 // View connects a viewer's WebSocket to the display's VNC socket. Viewers share the display; display and browser keep
@@ -37,7 +37,7 @@ func (s *Service) View(ctx context.Context, in ViewIn, c op.Conn) error {
 	var dialer net.Dialer
 	vnc, err := dialer.DialContext(ctx, "unix", d.rfb)
 	if err != nil {
-		return op.Errorf(op.Unavailable, "cannot connect to the display's VNC server: %w; try again", err)
+		return op.Errorf(op.Unavailable, "cannot connect to the display's VNC server: %w; retry the request", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ func (s *Service) View(ctx context.Context, in ViewIn, c op.Conn) error {
 	if _, ok := op.AsError(err); ok {
 		return err
 	}
-	return nil // it does not matter which side closed first
+	return nil // either side may close first
 }
 
 // forwardToViewer sends the display's output to the viewer, no faster than the viewer reads.
@@ -80,7 +80,7 @@ func forwardToViewer(ctx context.Context, c op.Conn, vnc io.Reader) {
 	}
 }
 
-// forwardFromViewer sends the viewer's messages to the display, for a view-only viewer only those that change nothing.
+// forwardFromViewer sends the viewer's messages to the display. Messages of a view-only viewer are filtered.
 func forwardFromViewer(ctx context.Context, c op.Conn, vnc io.Writer, viewOnly bool) error {
 	var filter viewOnlyFilter
 	for {
@@ -120,7 +120,8 @@ func (s *Service) keepBrowser(ctx context.Context) {
 	}
 }
 
-// policy is the page's content security policy: nothing comes from other hosts. Authentication decides who may frame it.
+// policy is the page's content security policy: it loads nothing from other hosts. Authentication decides which pages may
+// frame it.
 const policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self' ws: wss:"
 
 // page serves the viewer's page, also under the names of noVNC's own pages.

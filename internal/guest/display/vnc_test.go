@@ -21,9 +21,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// viewer is a VNC client at the other end of the WebSocket, which here are two pipes.
+// viewer is a VNC client. Two pipes take the place of the WebSocket.
 type viewer struct {
-	in     *io.PipeReader // what the display says
+	in     *io.PipeReader // messages of the display
 	out    chan []byte
 	ended  chan error
 	cancel context.CancelFunc
@@ -93,15 +93,15 @@ func (v *viewer) send(t testing.TB, b ...byte) {
 	case v.out <- b:
 	case err := <-v.ended:
 		v.ended <- err
-		t.Fatalf("the display let the viewer go: %v", err)
+		t.Fatalf("the display disconnected the viewer: %v", err)
 	}
 }
 
-// greet shakes hands and returns the display's size. Unless keep is set, everything that follows is dropped.
+// greet completes the handshake and returns the display's size. Unless keep is set, all later messages are dropped.
 func (v *viewer) greet(t testing.TB, keep bool) (width, height int) {
 	t.Helper()
 	if hello := string(v.read(t, 12)); hello != "RFB 003.008\n" {
-		t.Fatalf("the display says %q, want hello %q", hello, "RFB 003.008\n")
+		t.Fatalf("the display sent %q, want hello %q", hello, "RFB 003.008\n")
 	}
 	v.send(t, []byte("RFB 003.008\n")...)
 	n := v.read(t, 1)[0]
@@ -123,14 +123,14 @@ func (v *viewer) greet(t testing.TB, keep bool) (width, height int) {
 	return int(binary.BigEndian.Uint16(init)), int(binary.BigEndian.Uint16(init[2:]))
 }
 
-// picture asks for the whole display, raw, and returns its first size in pixels and the bytes.
+// picture requests the whole display in raw encoding, and returns its first size in pixels and the bytes.
 func (v *viewer) picture(t testing.TB, width, height int) []byte {
 	t.Helper()
 	v.send(t, 2, 0, 0, 1, 0, 0, 0, 0) // raw encoding only
-	ask := []byte{3, 0, 0, 0, 0, 0}
-	ask = binary.BigEndian.AppendUint16(ask, uint16(width))
-	ask = binary.BigEndian.AppendUint16(ask, uint16(height))
-	v.send(t, ask...)
+	request := []byte{3, 0, 0, 0, 0, 0}
+	request = binary.BigEndian.AppendUint16(request, uint16(width))
+	request = binary.BigEndian.AppendUint16(request, uint16(height))
+	v.send(t, request...)
 	pixels := make([]byte, 4*width*height)
 	for seen := 0; seen < width*height; {
 		switch kind := v.read(t, 1)[0]; kind {
@@ -170,13 +170,13 @@ func TestViewersSeeTheDisplay(t *testing.T) {
 			t.Errorf("the viewer sees %dx%d, want w 320, h 200", w, h)
 		}
 	}
-	// What the window manager still paints reaches one before the other.
+	// The window manager may still paint, which reaches one viewer before the other.
 	var pixels []byte
-	testenv.Poll(t, "two viewers see the same", func() bool {
+	testenv.Poll(t, "two viewers have the same picture", func() bool {
 		pixels = viewers[0].picture(t, 320, 200)
 		return bytes.Equal(pixels, viewers[1].picture(t, 320, 200))
 	})
-	// The pointer is not part of a viewer's picture, so look at a corner where it is not.
+	// The pointer is not part of a viewer's picture, so compare a corner without it.
 	img := shoot(t, d.Service)
 	for y := range 50 {
 		for x := range 50 {
@@ -189,7 +189,7 @@ func TestViewersSeeTheDisplay(t *testing.T) {
 	}
 }
 
-func TestViewersMoveThePointerUnlessTheyOnlyWatch(t *testing.T) {
+func TestViewersMoveThePointerUnlessViewOnly(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	_, err := act(testContext(t), d.Service, `{"action_type":"MOVE_TO","x":11,"y":12}`)
@@ -206,7 +206,7 @@ func TestViewersMoveThePointerUnlessTheyOnlyWatch(t *testing.T) {
 	hands.click(t, 100, 200)
 	testenv.Poll(t, "the pointer moves", func() bool { return where() == image.Pt(100, 200) })
 	if c, err := d.GetClipboard(testContext(t), op.None{}); err != nil || c.Text != "" {
-		t.Errorf("a viewer who only watches has put %q into the clipboard, %v, want Text \"\"", c.Text, err)
+		t.Errorf("a view-only viewer has set the clipboard to %q, %v, want Text \"\"", c.Text, err)
 	}
 	hands.send(t, 6, 0, 0, 0, 0, 0, 0, 3, 'a', 'b', 'c')
 	testenv.Poll(t, "the viewer's clipboard arrives", func() bool {
@@ -218,12 +218,12 @@ func TestViewersMoveThePointerUnlessTheyOnlyWatch(t *testing.T) {
 	}
 	eyes.send(t, 77)
 	if err := <-eyes.ended; err == nil || !strings.Contains(err.Error(), "view-only viewer") {
-		t.Errorf("nonsense from a viewer who only watches: %v, want an error containing \"view-only viewer\"", err)
+		t.Errorf("invalid message of a view-only viewer: %v, want an error containing \"view-only viewer\"", err)
 	}
 	eyes.ended <- nil
 }
 
-// pointer is where the display's pointer is, found by its picture.
+// pointer returns the position of the pointer, from its picture.
 func pointer(t testing.TB, d *desk) image.Point {
 	t.Helper()
 	env, _, release, err := d.Hold(testContext(t))
@@ -254,15 +254,15 @@ func TestViewerEndsWithTheDisplay(t *testing.T) {
 	next.greet(t, false)
 }
 
-// TestStalledViewerHoldsNobodyUp: what one viewer does not read is not kept for it, and others go on.
-func TestStalledViewerHoldsNobodyUp(t *testing.T) {
+// TestStalledViewerDoesNotBlockOthers: data that one viewer does not read is not queued, and other viewers continue.
+func TestStalledViewerDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	stalled := watch(t, d.Service, display.ViewIn{})
 	stalled.greet(t, true)
-	ask := []byte{3, 0, 0, 0, 0, 0, 4, 0, 3, 0}
+	request := []byte{3, 0, 0, 0, 0, 0, 4, 0, 3, 0}
 	for range 50 {
-		stalled.send(t, ask...)
+		stalled.send(t, request...)
 	}
 	other := watch(t, d.Service, display.ViewIn{})
 	other.greet(t, true)

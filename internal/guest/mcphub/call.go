@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
-// ListIn says which servers to list.
+// ListIn is the input of List.
 type ListIn struct {
 	IncludeHidden bool `query:"include_hidden" default:"false" nullable:"true" doc:"Include hidden servers"`
 }
@@ -39,10 +39,10 @@ func (s *Service) List(_ context.Context, in ListIn) ([]string, error) {
 // StatusOut is the state of all added servers.
 type StatusOut struct {
 	Servers []Status `json:"servers"`
-	Fault   string   `json:"fault,omitempty" doc:"Why some servers of a file are not used"`
+	Fault   string   `json:"fault,omitempty" doc:"Why servers of a file are not used"`
 }
 
-// Show returns the states.
+// Show returns the states of all added servers.
 func (s *Service) Show(ctx context.Context, _ op.None) (StatusOut, error) {
 	s.Begin()
 	list := s.Hub.Status(ctx)
@@ -87,18 +87,18 @@ func (s *Service) Add(_ context.Context, in AddIn) (Status, error) {
 	return Status{Name: in.Name, State: "connecting", Tools: []string{}}, nil
 }
 
-// save stores what calls added. mu is held.
+// save stores the servers that calls added. The caller must hold mu.
 func (s *Service) save() error {
 	b, err := json.MarshalIndent(document{s.added}, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(s.store()), 0o700); err != nil {
-		return op.Errorf(op.Unavailable, "cannot store the list of servers: %w", err)
+		return op.Errorf(op.Unavailable, "store list of servers: %w", err)
 	}
 	write := func(f *os.File) error { _, err := f.Write(b); return err }
 	if err := atomicfile.Replace(s.store(), atomicfile.Options{Perm: 0o600, Sync: true}, write); err != nil {
-		return op.Errorf(op.Unavailable, "cannot store the list of servers: %w", err)
+		return op.Errorf(op.Unavailable, "store list of servers: %w", err)
 	}
 	return nil
 }
@@ -115,9 +115,9 @@ func (s *Service) Remove(_ context.Context, in RemoveIn) (string, error) {
 	defer s.mu.Unlock()
 	if _, ok := s.added[in.Name]; !ok {
 		if _, ok := s.file[in.Name]; ok {
-			return "", op.Errorf(op.Conflict, "server %q comes from a file; remove it there", in.Name)
+			return "", op.Errorf(op.Conflict, "server %q is defined in a file; remove it there", in.Name)
 		}
-		return "", op.Errorf(op.NotFound, "no server %q was added", in.Name)
+		return "", op.Errorf(op.NotFound, "no added server %q; list servers with GET /v1/mcp/servers", in.Name)
 	}
 	delete(s.added, in.Name)
 	if err := s.save(); err != nil {
@@ -127,8 +127,8 @@ func (s *Service) Remove(_ context.Context, in RemoveIn) (string, error) {
 	return "Server " + in.Name + " removed", nil
 }
 
-// known refuses servers that do not exist.
-func (s *Service) known(name string) error {
+// requireServer returns an error if a server does not exist.
+func (s *Service) requireServer(name string) error {
 	s.Begin()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Service) known(name string) error {
 	if name == All || slices.Contains(s.Groups, name) || inFile || added {
 		return nil
 	}
-	return op.Errorf(op.NotFound, "no MCP server %q; GET /v1/mcp/servers lists them", name)
+	return op.Errorf(op.NotFound, "no MCP server %q; list servers with GET /v1/mcp/servers", name)
 }
 
 // ToolsIn names a server.
@@ -145,7 +145,7 @@ type ToolsIn struct {
 	Server string `path:"server_name" doc:"Name of the server"`
 }
 
-// ToolsOut is the tools of a server.
+// ToolsOut is the list of tools of a server.
 type ToolsOut struct {
 	Meta       *map[string]any `json:"_meta"`
 	Tools      []Tool          `json:"tools"`
@@ -154,7 +154,7 @@ type ToolsOut struct {
 
 // Tools lists the tools of a server.
 func (s *Service) Tools(ctx context.Context, in ToolsIn) (ToolsOut, error) {
-	if err := s.known(in.Server); err != nil {
+	if err := s.requireServer(in.Server); err != nil {
 		return ToolsOut{}, err
 	}
 	list, err := s.Hub.Tools(ctx, in.Server)
@@ -168,22 +168,22 @@ func (s *Service) Tools(ctx context.Context, in ToolsIn) (ToolsOut, error) {
 // ExecuteIn is a call of a tool.
 type ExecuteIn struct {
 	Server string          `path:"server_name" doc:"Name of the server"`
-	Tool   string          `path:"tool_name" doc:"Name of the tool, with or without the server's"`
+	Tool   string          `path:"tool_name" doc:"Name of the tool, with or without the prefix of the server"`
 	Args   json.RawMessage `json:"arguments" body:"*" nullable:"true" doc:"Arguments of the tool, as an object"`
 }
 
-// ExecuteOut is the result of a tool, as in the protocol.
+// ExecuteOut is the result of a tool in the format of MCP.
 type ExecuteOut struct {
 	Meta       *map[string]any `json:"_meta"`
-	Content    []Content       `json:"content" doc:"What the tool says: texts, images, links"`
-	Structured *map[string]any `json:"structuredContent" doc:"The same as data, if the tool has a schema for it"`
+	Content    []Content       `json:"content" doc:"Content of the result: texts, images, links"`
+	Structured *map[string]any `json:"structuredContent" doc:"Result as an object, if the tool has an output schema"`
 	IsError    bool            `json:"isError" default:"false" doc:"Whether the tool failed"`
 }
 
 // Content is a part of a result.
 type Content struct{ value any }
 
-// MarshalJSON writes the part as the protocol does.
+// MarshalJSON encodes the part in the format of MCP.
 func (c Content) MarshalJSON() ([]byte, error) { return op.JSON(c.value) }
 
 // SchemaOp describes a part.
@@ -203,10 +203,10 @@ func (Content) SchemaOp() *jsonschema.Schema {
 		}}
 }
 
-// Tool is a tool as the protocol describes it.
+// Tool is a tool in the format of MCP.
 type Tool struct{ value any }
 
-// MarshalJSON writes the tool as the protocol does.
+// MarshalJSON encodes the tool in the format of MCP.
 func (t Tool) MarshalJSON() ([]byte, error) { return op.JSON(t.value) }
 
 // SchemaOp describes a tool.
@@ -222,7 +222,7 @@ func (Tool) SchemaOp() *jsonschema.Schema {
 	execution := free()
 	execution.Properties = map[string]*jsonschema.Schema{"taskSupport": orNull(text())}
 	s := free()
-	s.Description, s.Required = "A tool as MCP describes it", []string{"name", "inputSchema"}
+	s.Description, s.Required = "Tool in the format of MCP", []string{"name", "inputSchema"}
 	s.Properties = map[string]*jsonschema.Schema{
 		"name": text(), "title": orNull(text()), "description": orNull(text()), "inputSchema": free(), "outputSchema": orNull(free()),
 		"annotations": orNull(hints), "execution": orNull(execution), "icons": icons(), "_meta": orNull(free()),
@@ -244,7 +244,7 @@ func icons() *jsonschema.Schema {
 
 // Execute calls a tool.
 func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error) {
-	if err := s.known(in.Server); err != nil {
+	if err := s.requireServer(in.Server); err != nil {
 		return ExecuteOut{}, err
 	}
 	result, err := s.Hub.Call(ctx, in.Server, in.Tool, in.Args)

@@ -1,10 +1,8 @@
-// Package mcphub keeps the list of MCP servers of a sandbox: its own groups of tools,
-// and other servers that the user adds, as processes or by address. It offers all of
-// them over REST.
+// Package mcphub owns the list of MCP servers of a sandbox: its own groups of tools, and servers that the user adds, as
+// processes or by URL. It offers all of them over REST.
 //
-// It owns the list, and starts the processes of servers; it speaks no MCP itself. The
-// list comes from a file in the usual form ({"mcpServers": {…}}) and from calls; what
-// calls add survives a restart.
+// It starts the processes of servers, but does not speak MCP itself. The list comes from a file in the usual format
+// ({"mcpServers": {…}}) and from API calls; servers that were added by calls survive a restart.
 package mcphub
 
 import (
@@ -27,72 +25,72 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// All is a server that has the tools of all others.
+// All is the name of the server with the tools of all other servers.
 const All = "all"
 
 // Config of the service.
 type Config struct {
 	Runner    *proc.Runner
 	Workspace string
-	File      string // servers in the usual form; need not exist
-	Extra     string // the same as JSON, or the path of a second file
-	State     string // folder for what calls add
+	File      string // optional file with servers
+	Extra     string // more servers as JSON, or the path of a second file
+	State     string // folder for servers that calls add
 	Groups    []string
 	Hub       Hub
 	Idle      time.Duration // how long an unused process is kept
 	Log       *slog.Logger
 }
 
-// Hub speaks MCP: it serves the tools, and connects the servers.
+// Hub speaks MCP: it serves the tools, and connects to the servers.
 type Hub interface {
 	Mount(name string, s Server, start Starter)
 	Unmount(name string)
 	// Status returns the state of every added server.
 	Status(ctx context.Context) []Status
-	// Tools returns the tools of a server, as the protocol describes them.
+	// Tools returns the tools of a server in the format of MCP.
 	Tools(ctx context.Context, server string) ([]any, error)
-	// Call calls a tool of a server. The result is one of the protocol.
+	// Call calls a tool of a server. The result has the format of MCP.
 	Call(ctx context.Context, server, tool string, args json.RawMessage) (any, error)
 }
 
 // Starter starts the process of a server.
 type Starter func(ctx context.Context) (out io.ReadCloser, in io.WriteCloser, stop func(), err error)
 
-// Server is how a server is reached, in the form that all clients use.
+// Server describes how to reach a server, in the format that MCP clients use.
 type Server struct {
-	Command string            `json:"command,omitempty" doc:"Program to start; the server then speaks over standard input and output"`
+	Command string            `json:"command,omitempty" doc:"Program to start; it communicates over standard input and output"`
 	Args    []string          `json:"args,omitempty" nullable:"true" doc:"Arguments of the program"`
 	Env     map[string]string `json:"env,omitempty" nullable:"true" doc:"Environment variables of the program"`
 	Cwd     string            `json:"cwd,omitempty" doc:"Working directory of the program. Default: the workspace"`
 
-	Type    string            `json:"type,omitempty" doc:"stdio, streamable-http or sse. Default: stdio with command, streamable-http with url"`
-	URL     string            `json:"url,omitempty" doc:"Address of a server that runs elsewhere"`
-	Headers map[string]string `json:"headers,omitempty" nullable:"true" doc:"Headers to send to it, such as Authorization"`
+	Type    string            `json:"type,omitempty" doc:"stdio (default with command), streamable-http (default with url) or sse"`
+	URL     string            `json:"url,omitempty" doc:"URL of a remote server"`
+	Headers map[string]string `json:"headers,omitempty" nullable:"true" doc:"Headers of requests to the server, such as Authorization"`
 
-	Disabled bool `json:"disabled,omitempty" doc:"Keep it in the list without using it"`
-	NoPrefix bool `json:"noPrefix,omitempty" doc:"Offer its tools under their own names instead of SERVER_TOOL"`
-	Hidden   bool `json:"hidden,omitempty" doc:"List it only on request"`
+	Disabled bool `json:"disabled,omitempty" doc:"Keep the server in the list but do not use it"`
+	NoPrefix bool `json:"noPrefix,omitempty" doc:"Offer the tools under their own names instead of SERVER_TOOL"`
+	Hidden   bool `json:"hidden,omitempty" doc:"List the server only if include_hidden is set"`
 }
 
 // Status is the state of an added server.
 type Status struct {
 	Name  string   `json:"name"`
 	State string   `json:"state" doc:"connecting, ready, idle, failed or disabled"`
-	Why   string   `json:"why,omitempty" doc:"Why it failed"`
-	Tools []string `json:"tools" doc:"Its tools, under the names that they are offered under"`
+	Why   string   `json:"why,omitempty" doc:"Reason of the failure"`
+	Tools []string `json:"tools" doc:"Names of the offered tools"`
 }
 
-// Service keeps the list.
+// Service implements the operations.
 type Service struct {
 	Config
 	load  sync.Once
 	mu    sync.Mutex
-	fault string            // why the file cannot be used
+	fault string            // why servers of a file are not used
 	file  map[string]Server // from the files
 	added map[string]Server // by calls
 }
 
-// New returns the service. Nothing is read or started before its first use.
+// New returns the service. It reads and starts nothing before its first use.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -103,31 +101,32 @@ func New(c Config) *Service {
 // Close does nothing: the hub ends the connections, and the runner the processes.
 func (s *Service) Close() error { return nil }
 
-// Ops lists the operations. None is a tool: tools are what they are about.
+// Ops lists the operations. None of them is a tool.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "mcp_list", Route: "GET /v1/mcp/servers", Tag: "mcp", SDK: "mcp.list_mcp_servers",
 			ReadOnly: true, NoTool: true, Verb: "mcp list",
 			Doc: "List the names of the MCP servers of this sandbox."}, s.List),
 		op.New(op.Spec{Name: "mcp_status", Route: "GET /v1/mcp/servers/status", Tag: "mcp", ReadOnly: true, NoTool: true, Verb: "mcp status",
-			Doc: "Show the state of the servers that were added, and why one does not work."}, s.Show),
+			Doc: "List the states of the added servers, with the reason of each failure."}, s.Show),
 		op.New(op.Spec{Name: "mcp_add", Route: "POST /v1/mcp/servers", Tag: "mcp", NoTool: true, Verb: "mcp add",
-			Doc: "Add an MCP server, or replace one: a program that speaks over standard input and output, or an " +
-				"address. Its tools are then offered with those of the sandbox."}, s.Add),
+			Doc: "Add or replace an MCP server: a program that communicates over standard input and output, or a " +
+				"URL. Its tools are offered together with those of the sandbox."}, s.Add),
 		op.New(op.Spec{Name: "mcp_remove", Route: "DELETE /v1/mcp/servers/{name}", Tag: "mcp", NoTool: true,
 			Destructive: true, Verb: "mcp remove",
-			Doc: "Remove an MCP server that was added, and end its process."}, s.Remove),
+			Doc: "Remove an added MCP server and end its process."}, s.Remove),
 		op.New(op.Spec{Name: "mcp_tools", Route: "GET /v1/mcp/{server_name}/tools", Tag: "mcp",
 			SDK: "mcp.list_mcp_tools", ReadOnly: true, NoTool: true, Verb: "mcp tools",
-			Doc: "List the tools of an MCP server. The server all has those of all servers."}, s.Tools),
+			Doc: "List the tools of an MCP server. The server all has the tools of all servers."}, s.Tools),
 		op.New(op.Spec{Name: "mcp_execute", Route: "POST /v1/mcp/{server_name}/tools/{tool_name}", Tag: "mcp",
 			SDK: "mcp.execute_mcp_tool", NoTool: true, Verb: "mcp execute",
-			Doc: "Call a tool of an MCP server. The body is the arguments, the reply the result: content, structuredContent, isError."}, s.Execute),
+			Doc: "Call a tool of an MCP server. The body contains the arguments, the response the result: content, " +
+				"structuredContent, isError."}, s.Execute),
 	}
 }
 
-// Begin reads the list and passes it to the hub. It is called before the list is first
-// used, since that connects the servers.
+// Begin reads the list and passes it to the hub, which connects to the servers. It is called before the first use of the
+// list.
 func (s *Service) Begin() {
 	s.load.Do(func() {
 		for name, server := range s.read() {
@@ -145,7 +144,7 @@ func (s *Service) read() map[string]Server {
 		into map[string]Server
 	}{{s.File, s.file}, {s.Extra, s.file}, {s.store(), s.added}} {
 		if err := readServers(source.path, source.into); err != nil {
-			s.Log.Warn("cannot read the list of MCP servers", "error", err)
+			s.Log.Warn("cannot read list of mcp servers", "error", err)
 			faults = append(faults, err.Error())
 		}
 	}
@@ -161,12 +160,12 @@ func (s *Service) read() map[string]Server {
 
 func (s *Service) store() string { return filepath.Join(s.State, "mcp", "servers.json") }
 
-// document is the usual form of a list of servers.
+// document is the file format of a list of servers.
 type document struct {
 	Servers map[string]Server `json:"mcpServers"`
 }
 
-// readServers reads a file, or JSON itself.
+// readServers reads a file, or JSON text.
 func readServers(source string, into map[string]Server) error {
 	if source == "" {
 		return nil
@@ -187,7 +186,7 @@ func readServers(source string, into map[string]Server) error {
 	if err := json.Unmarshal(b, &d); err != nil {
 		return fmt.Errorf(`%s: not a list of MCP servers, want {"mcpServers": {"name": {"command": …} or {"url": …}}}: %w`, source, err)
 	}
-	if d.Servers == nil { // some write the servers without the outer object
+	if d.Servers == nil { // some files lack the outer object
 		if err := json.Unmarshal(b, &d.Servers); err != nil {
 			return fmt.Errorf("%s: not a list of MCP servers: %w", source, err)
 		}
@@ -200,15 +199,15 @@ func readServers(source string, into map[string]Server) error {
 
 var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`) })
 
-// check refuses what cannot work.
+// check validates a server.
 func (s *Service) check(name string, v Server) error {
 	switch {
 	case !names().MatchString(name):
-		return op.Errorf(op.Invalid, "the name %q of a server may have only letters, digits, - and _, and at most 40 of them", name)
+		return op.Errorf(op.Invalid, "invalid server name %q; use at most 40 letters, digits, - and _", name)
 	case slices.Contains(s.Groups, name) || name == All:
-		return op.Errorf(op.Conflict, "%q is a server of the sandbox itself; choose another name", name)
+		return op.Errorf(op.Conflict, "%q is a built-in server of the sandbox; use another name", name)
 	case (v.Command == "") == (v.URL == ""):
-		return op.Errorf(op.Invalid, "server %q needs either command or url", name)
+		return op.Errorf(op.Invalid, "server %q: set either command or url", name)
 	case v.URL != "" && !strings.HasPrefix(v.URL, "http://") && !strings.HasPrefix(v.URL, "https://"):
 		return op.Errorf(op.Invalid, "server %q: the url must start with http:// or https://", name)
 	case !slices.Contains([]string{"", "stdio", "streamable-http", "streamableHttp", "http", "sse"}, v.Type):
@@ -217,10 +216,10 @@ func (s *Service) check(name string, v Server) error {
 	return nil
 }
 
-// mount passes a server to the hub, unless it cannot work.
+// mount passes a server to the hub, unless it is invalid.
 func (s *Service) mount(name string, v Server) {
 	if err := s.check(name, v); err != nil {
-		s.Log.Warn("an MCP server is ignored", "server", name, "error", err)
+		s.Log.Warn("ignoring invalid mcp server", "server", name, "error", err)
 		s.mu.Lock()
 		s.fault = strings.TrimPrefix(s.fault+"; "+err.Error(), "; ")
 		s.mu.Unlock()

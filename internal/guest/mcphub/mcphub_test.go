@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// hub notes what it is told, and answers with what it was called with.
+// hub records mounted servers, and returns the arguments of calls.
 type hub struct {
 	mounted map[string]Server
 	starts  map[string]Starter
@@ -63,8 +63,8 @@ func newService(t *testing.T, c Config) (*Service, *hub) {
 	return s, h
 }
 
-// TestListsOfServers: files in the usual form, JSON in a variable and calls make up the list; what is wrong in one
-// of them says so and harms no other.
+// TestListsOfServers: the list contains servers of files, of JSON in a variable and of calls. An invalid server is reported and
+// does not affect others.
 func TestListsOfServers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,16 +81,16 @@ func TestListsOfServers(t *testing.T) {
 		{`{"mcpServers":{"a":{"command":"x","disabled":true},"hidden":{"command":"x","hidden":true}}}`, "", "hidden", ""},
 		{`{"mcpServers":{"a":{"command":"x"}}}`, `{"mcpServers":{"c":{"url":"https://c"}}}`, "a c", ""},
 		{`not JSON`, `{"mcpServers":{"c":{"url":"https://c"}}}`, "c", `want {"mcpServers"`},
-		{`{"mcpServers":{"file":{"command":"x"},"ok":{"command":"x"}}}`, "", "ok", "a server of the sandbox itself"},
-		{`{"mcpServers":{"no spaces":{"command":"x"},"ok":{"command":"x"}}}`, "", "ok", "only letters, digits"},
-		{`{"mcpServers":{"both":{"command":"x","url":"http://x"},"none":{},"ok":{"command":"x"}}}`, "", "ok", "either command or url"},
+		{`{"mcpServers":{"file":{"command":"x"},"ok":{"command":"x"}}}`, "", "ok", "a built-in server of the sandbox"},
+		{`{"mcpServers":{"no spaces":{"command":"x"},"ok":{"command":"x"}}}`, "", "ok", "letters, digits"},
+		{`{"mcpServers":{"both":{"command":"x","url":"http://x"},"none":{},"ok":{"command":"x"}}}`, "", "ok", "set either command or url"},
 		{`{"mcpServers":{"odd":{"url":"gopher://x"},"ok":{"command":"x"}}}`, "", "ok", "must start with http"},
 		{`{"mcpServers":{"odd":{"url":"http://x","type":"smoke"},"ok":{"command":"x"}}}`, "", "ok", `unknown type "smoke"`},
 	} {
 		write(x.file)
 		s, h := newService(t, Config{File: file, Extra: x.extra})
 		if len(h.mounted) > 0 {
-			t.Error("servers are mounted before the first use")
+			t.Error("servers were mounted before the first use")
 		}
 		list, err := s.List(t.Context(), ListIn{IncludeHidden: true})
 		if got := strings.Join(list, " "); err != nil || got != strings.TrimSpace("file shell "+x.want) {
@@ -106,12 +106,12 @@ func TestListsOfServers(t *testing.T) {
 	}
 	s, _ := newService(t, Config{File: filepath.Join(dir, "none.json")})
 	if list, err := s.List(t.Context(), ListIn{}); err != nil || len(list) != 2 {
-		t.Errorf("no file: got %v, %v, want the groups alone", list, err)
+		t.Errorf("no file: got %v, %v, want only the groups", list, err)
 	}
 }
 
-// TestAddedServersStay: what calls add survives a restart, and can be removed; what comes from a file cannot.
-func TestAddedServersStay(t *testing.T) {
+// TestAddedServersPersist: servers that calls add survive a restart and can be removed; servers of files cannot be removed.
+func TestAddedServersPersist(t *testing.T) {
 	t.Parallel()
 	dir, state := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "mcp.json")
@@ -124,16 +124,16 @@ func TestAddedServersStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h.mounted["far"].URL != secret.URL || h.starts["far"] != nil {
-		t.Errorf("got %+v, want it mounted by address", h.mounted)
+		t.Errorf("got %+v, want it mounted by URL", h.mounted)
 	}
 	for name, server := range map[string]Server{"": secret, "file": secret, "x": {}, "all": secret} {
 		if _, err := s.Add(t.Context(), AddIn{Name: name, Server: server}); err == nil {
-			t.Errorf("%q %+v: got it added, want it refused", name, server)
+			t.Errorf("%q %+v: got no error, want an error", name, server)
 		}
 	}
 	info, err := os.Stat(s.store())
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v, want a file that only its owner reads", info.Mode(), err)
+		t.Errorf("got %v, %v, want a file with mode 0600", info.Mode(), err)
 	}
 	again, h := newService(t, Config{File: file, State: state})
 	if list, err := again.List(t.Context(), ListIn{}); err != nil || !slices.Equal(list, []string{"file", "shell", "far", "fixed"}) {
@@ -142,7 +142,7 @@ func TestAddedServersStay(t *testing.T) {
 	if h.mounted["far"].Headers["Authorization"] != "Bearer s3cret" {
 		t.Errorf("got %+v, want its headers", h.mounted["far"])
 	}
-	for name, want := range map[string]string{"fixed": "comes from a file", "nobody": "no server"} {
+	for name, want := range map[string]string{"fixed": "defined in a file", "missing": "no added server"} {
 		if _, err := again.Remove(t.Context(), RemoveIn{name}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}
@@ -152,8 +152,8 @@ func TestAddedServersStay(t *testing.T) {
 	}
 }
 
-// TestRESTView: unknown servers are refused, results have the form of the protocol.
-func TestRESTView(t *testing.T) {
+// TestREST: unknown servers are errors, and results have the format of MCP.
+func TestREST(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t, Config{Extra: `{"mcpServers":{"a":{"command":"x"}}}`})
 	for _, server := range []string{"a", "file", "all"} {
@@ -168,14 +168,14 @@ func TestRESTView(t *testing.T) {
 			t.Errorf("got %s, %v, want the tool", b, err)
 		}
 	}
-	if _, err := s.Execute(t.Context(), ExecuteIn{Server: "nobody", Tool: "t"}); err == nil ||
+	if _, err := s.Execute(t.Context(), ExecuteIn{Server: "missing", Tool: "t"}); err == nil ||
 		!strings.Contains(err.Error(), "no MCP server") {
-		t.Errorf("got %v, want it refused", err)
+		t.Errorf("got %v, want an error", err)
 	}
 }
 
-// TestProcess: a server's process has its environment and folder, what it says on standard error is cut to lines,
-// and it is gone after stop, with what it started.
+// TestProcess: a server's process has its environment and folder, its standard error is split into lines, and stop ends it with
+// its children.
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	runner := proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH")}, Guard: []string{"/proc/self/exe", "guard"}})
@@ -199,7 +199,7 @@ func TestProcess(t *testing.T) {
 	}
 	fmt.Fprintln(in, "hello")
 	if !lines.Scan() || lines.Text() != "got hello" {
-		t.Errorf("got %q, want what was written", lines.Text())
+		t.Errorf("got %q, want the input", lines.Text())
 	}
 	stop()
 	stop()
@@ -211,6 +211,6 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, _, err := h.starts["q"](t.Context()); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
-		t.Errorf("got %v, want why it cannot be started", err)
+		t.Errorf("got %v, want the program in the error", err)
 	}
 }

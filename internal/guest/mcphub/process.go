@@ -15,8 +15,7 @@ import (
 // grace is the time between TERM and KILL when a server is stopped.
 const grace = 2 * time.Second
 
-// starter returns how to start the process of a server. What it writes to standard
-// error goes to the log.
+// starter returns a function that starts the process of a server. The log gets its standard error.
 func (s *Service) starter(name string, v Server) Starter {
 	return func(context.Context) (io.ReadCloser, io.WriteCloser, func(), error) {
 		inRead, inWrite, err := os.Pipe()
@@ -49,7 +48,7 @@ func (s *Service) starter(name string, v Server) Starter {
 			return nil, nil, nil, err
 		}
 		stop := sync.OnceFunc(func() {
-			inWrite.Close() // most servers end by themselves then
+			inWrite.Close() // most servers end when their input ends
 			p.Stop()
 			outRead.Close()
 		})
@@ -57,7 +56,7 @@ func (s *Service) starter(name string, v Server) Starter {
 	}
 }
 
-// lineLog writes the lines of a program to the log, the first bytes of each.
+// lineLog writes the lines of a program to the log, at most maxLine bytes of each.
 type lineLog struct {
 	log    *slog.Logger
 	server string
@@ -80,6 +79,6 @@ func (l *lineLog) Write(p []byte) (int, error) {
 		if len(line) > maxLine {
 			line = line[:maxLine]
 		}
-		l.log.Info("message of an MCP server", "server", l.server, "text", strings.ToValidUTF8(line, "?"))
+		l.log.Info("message of mcp server", "server", l.server, "text", strings.ToValidUTF8(line, "?"))
 	}
 }

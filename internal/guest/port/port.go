@@ -1,6 +1,5 @@
-// Package port lists the TCP ports that programs in the sandbox listen on, streams
-// changes, for "your app is up" buttons, and connects callers with a port. It reads /proc and
-// changes nothing. It leaves out the sandbox's own ports, which cannot be previewed.
+// Package port lists the TCP ports that programs in the sandbox listen on, streams changes, and tunnels connections of callers
+// to a port. It only reads /proc. It omits the sandbox's own ports, which cannot be previewed.
 package port
 
 import (
@@ -22,12 +21,12 @@ import (
 
 // Config of the service.
 type Config struct {
-	Hidden func(port int) bool // the sandbox's own ports
+	Hidden func(port int) bool // whether a port is one of the sandbox's own ports
 	Proc   string              // default /proc
-	Every  time.Duration       // how often a stream looks; default 500 ms
+	Every  time.Duration       // interval between the checks of a stream; default 500 ms
 }
 
-// Service implements the operation.
+// Service implements the operations.
 type Service struct {
 	cfg  Config
 	life context.Context
@@ -49,11 +48,11 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	list := op.New(op.Spec{Name: "sandbox_list_ports", Route: "GET /v1/sandbox/ports", Tag: "sandbox", ReadOnly: true,
 		Verb: "sandbox ports", Columns: []string{"port", "address", "pid", "process", "preview"},
-		Doc: "List the ports that programs in the sandbox listen on, with process and command. As a stream, it " +
-			"then reports each port that opens or closes."}, s.List)
+		Doc: "List the ports that programs in the sandbox listen on, with process and command. A stream then " +
+			"reports each port that opens or closes."}, s.List)
 	tunnel := op.Duplex(op.Spec{Name: "sandbox_tunnel", Route: "GET /v1/sandbox/ports/{port}/tunnel", Tag: "sandbox",
-		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages are the bytes of the " +
-			"connection, in both directions; the text message \"end\" ends one direction."}, s.Tunnel)
+		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages contain the bytes of the " +
+			"connection, in both directions; the text message \"end\" closes one direction."}, s.Tunnel)
 	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), tunnel}
 }
 
@@ -63,23 +62,23 @@ func (s *Service) Close() error { s.end(); return nil }
 // Port is a port that a program listens on.
 type Port struct {
 	Port    int    `json:"port"`
-	Address string `json:"address" doc:"Address that it listens on; 0.0.0.0 and :: mean all"`
+	Address string `json:"address" doc:"Address that the program listens on; 0.0.0.0 and :: mean all addresses"`
 	PID     *int   `json:"pid" doc:"Null if the process belongs to another user"`
 	Process string `json:"process" doc:"Name of the program"`
-	Command string `json:"command" doc:"Its command line"`
-	Preview string `json:"preview" doc:"Path at which this server previews the port"`
+	Command string `json:"command" doc:"Command line of the process"`
+	Preview string `json:"preview" doc:"Path of the preview of the port on this server"`
 }
 
 // Change is an event of the stream.
 type Change struct {
-	Ports []Port `json:"ports,omitempty" doc:"In the event ports: all that are open"`
-	Port  *Port  `json:"port,omitempty" doc:"In the events open and close"`
+	Ports []Port `json:"ports,omitempty" doc:"In the event ports: all open ports"`
+	Port  *Port  `json:"port,omitempty" doc:"In the events open and close: the port"`
 }
 
-// List returns the ports in order.
+// List returns the ports, sorted.
 func (s *Service) List(context.Context, op.None) ([]Port, error) { return s.Open(), nil }
 
-// Open returns the ports in order.
+// Open returns the ports, sorted.
 func (s *Service) Open() []Port {
 	sockets := s.sockets()
 	list := make([]Port, 0, len(sockets))
@@ -102,7 +101,7 @@ func (s *Service) Open() []Port {
 	return list
 }
 
-// Watch sends the open ports, then each that opens or closes.
+// Watch sends the open ports, then each port that opens or closes.
 func (s *Service) Watch(ctx context.Context, _ op.None, send func(op.Event) error) error {
 	known := s.Open()
 	if err := send(op.Event{Name: "ports", Data: Change{Ports: known}}); err != nil {
@@ -132,7 +131,7 @@ func (s *Service) Watch(ctx context.Context, _ op.None, send func(op.Event) erro
 	}
 }
 
-// sendChanges sends the ports of one list that are not in the other.
+// sendChanges sends the ports of a list that are not in the other one.
 func sendChanges(name string, list, other []Port, send func(op.Event) error) error {
 	for _, p := range list {
 		if slices.ContainsFunc(other, func(q Port) bool { return q.Port == p.Port && q.Address == p.Address }) {
@@ -145,7 +144,7 @@ func sendChanges(name string, list, other []Port, send func(op.Event) error) err
 	return nil
 }
 
-// sameSockets reports whether the sockets are those of a list, without reading processes.
+// sameSockets reports whether the sockets are the same as those of a list, without reading processes.
 func sameSockets(sockets []socket, known []Port) bool {
 	at := map[string]bool{}
 	for _, k := range sockets {
@@ -181,8 +180,8 @@ func (s *Service) sockets() (list []socket) {
 	return list
 }
 
-// parseSocket parses a line of /proc/net/tcp: the address in hex, in words of the machine's
-// byte order, state 0A, and the inode.
+// parseSocket parses a line of /proc/net/tcp of a listening socket: the address in hex, in words of the machine's byte order,
+// state 0A, and the inode.
 func parseSocket(line string) (socket, bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 || f[3] != "0A" {
@@ -201,7 +200,7 @@ func parseSocket(line string) (socket, bool) {
 	return socket{netip.AddrPortFrom(ip.Unmap(), uint16(n)), f[9]}, true
 }
 
-// owners finds the processes of sockets, as far as this user may look.
+// owners returns the process of each socket, except for processes of other users.
 func (s *Service) owners(sockets []socket) map[string]int {
 	wanted, found := map[string]string{}, map[string]int{}
 	for _, k := range sockets {

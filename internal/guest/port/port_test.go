@@ -50,7 +50,7 @@ func TestPortsAreListedWithTheirProcess(t *testing.T) {
 	}
 }
 
-func TestStreamTellsWhatOpensAndCloses(t *testing.T) {
+func TestStreamReportsChanges(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Every: 10 * time.Millisecond})
 	defer s.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// TunnelIn names a port.
+// TunnelIn is the input of Tunnel.
 type TunnelIn struct {
 	Port int `path:"port" minimum:"1" maximum:"65535" doc:"TCP port that a program in the sandbox listens on"`
 }
@@ -19,7 +19,7 @@ type TunnelIn struct {
 const (
 	dialTimeout = 10 * time.Second
 	chunk       = 32 << 10
-	// endOfInput is the text message that ends one direction.
+	// endOfInput is the text message that closes one direction.
 	endOfInput = "end"
 )
 
@@ -29,12 +29,11 @@ const (
 	closeFailed = 1011
 )
 
-// Tunnel connects the caller with a TCP port of the sandbox. Binary messages are bytes of the
-// connection; the text message "end" ends one direction of it. Messages wait for a slow
-// reader on either side.
+// Tunnel connects the caller with a TCP port of the sandbox. Binary messages contain bytes of the connection; the text message
+// "end" closes one direction. A slow reader on either side slows down the sender.
 func (s *Service) Tunnel(ctx context.Context, in TunnelIn, c op.Conn) error {
 	if s.cfg.Hidden(in.Port) {
-		return op.Errorf(op.Denied, "port %d belongs to the sandbox itself", in.Port)
+		return op.Errorf(op.Denied, "port %d is reserved for the sandbox", in.Port)
 	}
 	tcp, err := dialPort(ctx, in.Port)
 	if err != nil {
@@ -55,7 +54,7 @@ func (s *Service) Tunnel(ctx context.Context, in TunnelIn, c op.Conn) error {
 	}()
 	err = send(ctx, c, tcp)
 	if err == nil {
-		// The program has said everything; what the caller still sends may be for it.
+		// The program has closed its direction; the caller may still send.
 		select {
 		case <-received:
 		case <-ctx.Done():
@@ -68,7 +67,7 @@ func (s *Service) Tunnel(ctx context.Context, in TunnelIn, c op.Conn) error {
 
 func dialPort(ctx context.Context, port int) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
-	// localhost is both addresses, whichever the program listens on.
+	// The program may listen on either loopback address.
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		c, err = d.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(port)))
@@ -79,7 +78,7 @@ func dialPort(ctx context.Context, port int) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// send sends what the program says, and the end of it.
+// send forwards bytes of the program to the caller, and then the end.
 func send(ctx context.Context, c op.Conn, tcp *net.TCPConn) error {
 	buf := make([]byte, chunk)
 	for {
@@ -98,7 +97,7 @@ func send(ctx context.Context, c op.Conn, tcp *net.TCPConn) error {
 	}
 }
 
-// receive writes what the caller says to the program, until the end of it.
+// receive forwards bytes of the caller to the program, until the end.
 func receive(ctx context.Context, c op.Conn, tcp *net.TCPConn) error {
 	for {
 		b, text, err := c.Read(ctx)

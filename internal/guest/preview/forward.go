@@ -17,13 +17,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// forwarding is one request on its way to a service.
+// forwarding is a request to a service.
 type forwarding struct {
 	route
-	base *url.URL // the URL of the sandbox as the caller sees it; never nil
+	base *url.URL // URL of the sandbox as the client sees it; never nil
 }
 
-// at is the path where the caller sees the service.
+// at returns the path of the service as the client sees it.
 func (t *forwarding) at() string { return t.base.Path + t.prefix }
 
 type forwardingKey struct{}
@@ -54,17 +54,17 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), forwardingKey{}, &forwarding{to, baseOf(r)}))
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
-	// Otherwise a response that starts before the request ends would wait for it.
+	// A response may start before the request ends.
 	http.NewResponseController(w).EnableFullDuplex()
 	h := w.Header()
-	// The service itself says what its page holds.
+	// Only the service sets the content type of its response.
 	h.Del("X-Content-Type-Options")
 	h["Content-Type"] = nil // so that the server does not guess it
 	s.reverse.ServeHTTP(&writer{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
 }
 
-// redirectToSlash adds the slash at the end of the prefix, so that relative links work. The
-// location is relative, and so right behind any proxy.
+// redirectToSlash adds the slash at the end of the prefix, so that relative links work. The location is relative, so that it
+// is correct behind any reverse proxy.
 func redirectToSlash(w http.ResponseWriter, r *http.Request, port int) {
 	to := strconv.Itoa(port) + "/"
 	if r.URL.RawQuery != "" {
@@ -74,8 +74,8 @@ func redirectToSlash(w http.ResponseWriter, r *http.Request, port int) {
 	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
-// writer closes a WebSocket connection when the request's context ends: a client that neither
-// reads nor writes would keep it open forever.
+// writer closes a WebSocket connection when the context of the request ends. Otherwise a client that neither reads nor writes
+// would keep it open.
 type writer struct {
 	http.ResponseWriter
 	ctx context.Context
@@ -97,8 +97,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// dial connects to a port on loopback, whatever the host: services listen on 127.0.0.1, on ::1
-// or on both.
+// dial connects to a port on loopback and ignores the host: services listen on 127.0.0.1, on ::1 or on both.
 func dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -116,15 +115,15 @@ func dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return nil, &dialError{err4}
 }
 
-// openPorts tells which ports answer.
+// openPorts returns a sentence with the open ports for an error message.
 func (s *Service) openPorts() string {
 	if s.cfg.Open == nil {
 		return ""
 	}
-	const most = 20
+	const maxPorts = 20
 	var list []string
 	for _, port := range slices.Compact(slices.Sorted(slices.Values(s.cfg.Open()))) {
-		if list = append(list, strconv.Itoa(port)); len(list) == most {
+		if list = append(list, strconv.Itoa(port)); len(list) == maxPorts {
 			break
 		}
 	}
@@ -139,12 +138,12 @@ func (s *Service) handleError(w http.ResponseWriter, r *http.Request, err error)
 	t := r.Context().Value(forwardingKey{}).(*forwarding)
 	if _, ok := errors.AsType[*dialError](err); ok && r.Context().Err() == nil {
 		refuse(w, r, http.StatusBadGateway,
-			fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service and "+
-				"let it listen on 127.0.0.1, ::1 or all addresses", t.port)+s.openPorts())
+			fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service on "+
+				"127.0.0.1, ::1 or all addresses", t.port)+s.openPorts())
 		return
 	}
 	if r.Context().Err() != nil {
-		w.WriteHeader(http.StatusServiceUnavailable) // the client is gone, or the sandbox is stopping
+		w.WriteHeader(http.StatusServiceUnavailable) // the client has disconnected, or the sandbox is stopping
 		return
 	}
 	s.cfg.Log.Debug("preview failed", "port", t.port, "error", err)
@@ -158,8 +157,7 @@ const pageText = `<!doctype html>
 </head><body><h1>%[1]s</h1><p>%[2]s.</p></body></html>
 `
 
-// refuse responds with an error: as a page for people, otherwise in the form of the server's
-// other errors.
+// refuse responds with an error: as a page to browsers, otherwise as JSON like other errors of the server.
 func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -180,7 +178,7 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	w.Write(b)
 }
 
-// baseOf is the URL of the sandbox as the caller sees it.
+// baseOf returns the URL of the sandbox as the client sees it.
 func baseOf(r *http.Request) *url.URL {
 	if base := op.CallOf(r.Context()).Base; base != nil {
 		return base

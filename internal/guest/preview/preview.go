@@ -1,11 +1,10 @@
-// Package preview forwards requests to services on ports inside the sandbox, through the
-// sandbox's one port: HTTP, event streams and WebSockets.
+// Package preview forwards incoming requests to services on ports of the sandbox, through the sandbox's one port: HTTP, event
+// streams and WebSockets.
 //
-// A port is chosen by path (/proxy/{port}/…, /absproxy/{port}/…), by header or by host name.
-// The package owns what must be rewritten so that a page works where its caller sees it:
-// addresses, cookies and forwarded headers. It connects only to loopback, refuses the ports
-// that the sandbox reserves, and passes no credentials of the sandbox to a service: the
-// authentication, which handles every request first, removes them.
+// The path (/proxy/{port}/…, /absproxy/{port}/…), a header or the host name selects the port. The package rewrites addresses,
+// cookies and forwarded headers, so that a page works at the address that the client uses. It connects only to loopback,
+// refuses reserved ports, and passes no credentials of the sandbox to a service: authentication, which handles every request
+// first, removes them.
 package preview
 
 import (
@@ -20,23 +19,23 @@ import (
 
 // Config of the service.
 type Config struct {
-	// Deny reports whether a port is reserved: that of the sandbox's server, and those of
-	// what it runs for itself, such as the browser's DevTools. It is called for each
-	// request, since such ports change. Nil: only the port of the request itself is.
+	// Deny reports whether a port is reserved: the port of the sandbox's server, and ports of its own programs, such as the
+	// browser's DevTools. It is called for each request, because such ports change. If it is nil, only the port that received
+	// the request is reserved.
 	Deny func(port int) bool
-	// Open lists the ports that services listen on, for the error when nothing answers.
+	// Open lists the ports that services listen on, for the error if a port is closed.
 	Open func() []int
-	// MaxOpen is the maximum number of concurrent requests; 0: 1024.
+	// MaxOpen is the maximum number of concurrent requests; 0 means 1024.
 	MaxOpen int
 	Log     *slog.Logger
 }
 
 const (
 	maxOpen = 1024
-	// dialTimeout matters only for a service with a full backlog.
+	// dialTimeout is reached only if the backlog of a service is full.
 	dialTimeout = 5 * time.Second
-	// idleTime is shorter than that of any common server (Node's has 5 s), so that no
-	// connection is reused just when its server closes it.
+	// idleTime is shorter than the idle timeout of common servers (Node: 5 s), so that no connection is reused while its server
+	// closes it.
 	idleTime = 2 * time.Second
 	copySize = 64 << 10
 )
@@ -88,7 +87,7 @@ func (s *Service) Ops() []op.Op {
 		op.Handle(op.Spec{Name: "preview_proxy", Access: op.AccessSafe, Content: op.ContentSite,
 			Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
 			Doc: "Forward to the service on a port of the sandbox, without the prefix. The header X-Aio-Proxy-Port " +
-				"and host names of the form {port}-{anything} do the same with the whole path."}, s),
+				"and host names of the form {port}-{anything} select a port too, and keep the whole path."}, s),
 		op.Handle(op.Spec{Name: "preview_absproxy", Access: op.AccessSafe, Content: op.ContentSite,
 			Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
 			Doc: "Forward to the service on a port of the sandbox with the whole path, for pages built for this prefix."}, s),
@@ -106,7 +105,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// begin counts a request; false if the service is closed or at its limit.
+// begin counts a request. It returns false if the service is closed or the limit is reached.
 func (s *Service) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// rig is a sandbox's server with previews, behind its real sign-in.
+// rig is the server of a sandbox with previews and authentication.
 type rig struct {
 	t      *testing.T
 	svc    *preview.Service
@@ -92,7 +92,7 @@ type seen struct {
 	Header                  http.Header
 }
 
-// service listens on an address of loopback and says what it saw, unless handle is given.
+// service starts a server on a loopback address. It responds with the request that it received, unless handle is given.
 func service(t *testing.T, address string, handle http.HandlerFunc) int {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -121,7 +121,7 @@ func parse(t *testing.T, body string) seen {
 	return s
 }
 
-func TestEveryWayLeadsToThePort(t *testing.T) {
+func TestPortIsSelectedByPathHeaderOrHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, preview.Config{}, auth.Config{})
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
@@ -156,7 +156,7 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 					t.Errorf(`got %+v, want method "POST", URI %q, body "data" and header X-Forwarded-Prefix %q`, s, c.uri, c.prefix)
 				}
 				if _, ok := s.Header["X-Aio-Proxy-Port"]; ok {
-					t.Error("the service sees the header that chose it")
+					t.Error("the service received the header that selects the port")
 				}
 				for _, h := range []string{"X-Forwarded-Host", "X-Forwarded-Proto", "X-Request-Id"} {
 					if s.Header.Get(h) == "" {
@@ -170,12 +170,12 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 		}
 	}
 	if res, body := r.do("GET", "/v1/own", ""); res.StatusCode != 200 || !strings.Contains(body, "own") {
-		t.Errorf(`the sandbox itself is not reached: got %d %s, want status 200 and body that contains "own"`, res.StatusCode, body)
+		t.Errorf(`request to the sandbox itself: got %d %s, want status 200 and body that contains "own"`, res.StatusCode, body)
 	}
 	own := r.server.Listener.Addr().(*net.TCPAddr).Port
 	if res, body := r.do("GET", "/v1/own", "", "Host", fmt.Sprintf("%d-any.localhost", own)); res.StatusCode != 200 ||
 		!strings.Contains(body, "own") {
-		t.Errorf(`the name with its own port is not the sandbox's: got %d %s, want status 200 and body that contains "own"`,
+		t.Errorf(`host name with the port of the sandbox: got %d %s, want status 200 and body that contains "own"`,
 			res.StatusCode, body)
 	}
 }
@@ -196,7 +196,7 @@ func TestRefusals(t *testing.T) {
 		{"nothing listens", "/proxy/" + free + "/", nil, 502, "nothing answers on port " + free},
 		{"open ports are named", "/proxy/" + free + "/", nil, 502, "Open ports: 3000, 5173"},
 		{"nothing listens, by header", "/", []string{"X-Aio-Proxy-Port", free}, 502, "nothing answers on port " + free},
-		{"a page for people", "/proxy/" + free + "/", []string{"Accept", "text/html,*/*"}, 502, "<p>nothing answers on port " + free},
+		{"a page for browsers", "/proxy/" + free + "/", []string{"Accept", "text/html,*/*"}, 502, "<p>nothing answers on port " + free},
 		{"own port", "/proxy/" + own + "/v1/own", nil, 403, "port " + own + " is reserved for the sandbox"},
 		{"own port, prefix kept", "/absproxy/" + own + "/v1/own", nil, 403, "is reserved for the sandbox"},
 		{"own port by header", "/v1/own", []string{"X-Aio-Proxy-Port", own}, 403, "is reserved for the sandbox"},
@@ -225,7 +225,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// freePort is one that nothing listens on. It is held, so that no other test gets it.
+// freePort returns a port that no process listens on. It is bound, so that no other test gets it.
 func freePort(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -243,7 +243,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(at.(*unix.SockaddrInet4).Port)
 }
 
-func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
+func TestServicesGetNoCredentialsOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	port := strconv.Itoa(service(t, "127.0.0.1:0", nil))
 	r := newRig(t, preview.Config{}, auth.Config{Token: "shared-token", APIKey: "the-api-key"})
@@ -266,14 +266,14 @@ func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
 	if s.Header.Get("Cookie") != "mine=1; other=2" || s.URI != "/?a=1" {
 		t.Errorf(`got %+v, want header Cookie "mine=1; other=2" and URI "/?a=1"`, s)
 	}
-	// What is not the sandbox's is the service's.
+	// Other credentials are passed to the service.
 	_, body = r.do("GET", "/proxy/"+port+"/", "", "X-API-Key", "the-api-key", "Authorization", "Bearer the-service's")
 	if s := parse(t, body); s.Header.Get("Authorization") != "Bearer the-service's" || s.Header.Get("X-Api-Key") != "" {
 		t.Errorf(`got %+v, want header Authorization "Bearer the-service's" and no header X-Api-Key`, s.Header)
 	}
 }
 
-func TestCallersInsideHandOverNoSession(t *testing.T) {
+func TestSessionCookieIsRemoved(t *testing.T) {
 	t.Parallel()
 	port := service(t, "127.0.0.1:0", nil)
 	svc := preview.New(preview.Config{})
@@ -287,8 +287,10 @@ func TestCallersInsideHandOverNoSession(t *testing.T) {
 	}
 }
 
-func TestAnswersFitWhereTheCallerIs(t *testing.T) {
-	t.Parallel()
+// startResponder starts a service whose response has the location and cookies of the query, and returns its port. PORT stands
+// for the port.
+func startResponder(t *testing.T) string {
+	t.Helper()
 	var port int
 	port = service(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -305,17 +307,24 @@ func TestAnswersFitWhereTheCallerIs(t *testing.T) {
 		h.Set("X-Request-Id", "theirs")
 		w.WriteHeader(302)
 	})
+	return strconv.Itoa(port)
+}
+
+// rewriteCase is a header value of a service and its form for the client.
+type rewriteCase struct {
+	path       string
+	header     []string
+	give, want string
+}
+
+func TestLocationsAreRewritten(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, preview.Config{}, auth.Config{})
-	p := strconv.Itoa(port)
+	p := startResponder(t)
 	strip, keep := "/proxy/"+p+"/", "/absproxy/"+p+"/"
 	hub := []string{"X-Forwarded-Prefix", "/sandbox/a", "X-Forwarded-Host", "hub.example", "X-Forwarded-Proto", "https"}
 	byHost := []string{"Host", p + "-x.localhost"}
-	for _, c := range []struct {
-		path   string
-		header []string
-		give   string
-		want   string
-	}{
+	for _, c := range []rewriteCase{
 		{strip, nil, "/login?a=/b#c", "/proxy/" + p + "/login?a=/b#c"},
 		{strip, nil, "login", "login"},
 		{strip, nil, "/proxy/PORT/there", "/proxy/" + p + "/there"},
@@ -347,15 +356,19 @@ func TestAnswersFitWhereTheCallerIs(t *testing.T) {
 			t.Errorf("headers %v", res.Header)
 		}
 		if c.path != "/" && res.Header.Get("Strict-Transport-Security") != "" {
-			t.Error("a service speaks for the whole host")
+			t.Error("a service set Strict-Transport-Security for the whole host")
 		}
 	}
-	for _, c := range []struct {
-		path   string
-		header []string
-		give   string
-		want   string
-	}{
+}
+
+func TestCookiesAreRewritten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, preview.Config{}, auth.Config{})
+	p := startResponder(t)
+	strip, keep := "/proxy/"+p+"/", "/absproxy/"+p+"/"
+	hub := []string{"X-Forwarded-Prefix", "/sandbox/a", "X-Forwarded-Host", "hub.example", "X-Forwarded-Proto", "https"}
+	byHost := []string{"Host", p + "-x.localhost"}
+	for _, c := range []rewriteCase{
 		{strip, nil, "a=1", "a=1; Path=/proxy/" + p + "/"},
 		{strip, nil, "a=1; Path=/; HttpOnly; Domain=localhost", "a=1; HttpOnly; Path=/proxy/" + p + "/"},
 		{strip, nil, "a=1; path=/app", "a=1; Path=/proxy/" + p + "/app"},
@@ -373,7 +386,7 @@ func TestAnswersFitWhereTheCallerIs(t *testing.T) {
 	}
 }
 
-func TestBarePrefixLeadsToTheFolder(t *testing.T) {
+func TestBarePrefixRedirectsToSlash(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, preview.Config{}, auth.Config{})
 	res, _ := r.do("GET", "/proxy/3000?a=b", "")
@@ -399,7 +412,7 @@ func FuzzFind(f *testing.F) {
 		if header != "" {
 			r.Header.Set("X-Aio-Proxy-Port", header)
 		}
-		// Whatever is found must be a route of the table, and its handler must know it.
+		// Every result must be a route of the table, and its handler must accept it.
 		svc.Front(http.HandlerFunc(func(_ http.ResponseWriter, inner *http.Request) {
 			if inner == r {
 				return

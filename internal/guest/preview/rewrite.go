@@ -14,8 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/subpath"
 )
 
-// rewrite turns a request to the sandbox into one to a service. It keeps the host, with which
-// services compare origins.
+// rewrite changes a request to the sandbox into a request to a service. It keeps the host, because services compare it with
+// the origin.
 func rewrite(r *httputil.ProxyRequest) {
 	t := r.In.Context().Value(forwardingKey{}).(*forwarding)
 	out := r.Out
@@ -37,7 +37,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	if seen != "" {
 		h.Set("X-Forwarded-Prefix", seen)
 	}
-	// Every proxy adds the address it saw; a hub on a unix socket has none.
+	// Every proxy appends the address of its client; a unix socket has none.
 	chain := append([]string{}, r.In.Header["X-Forwarded-For"]...)
 	if ip, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
 		chain = append(chain, ip)
@@ -50,7 +50,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// dropCookies removes session cookies from a request. Others stay as they are.
+// dropCookies removes session cookies of the sandbox from a request. It does not change other cookies.
 func dropCookies(h http.Header) {
 	lines := h["Cookie"]
 	if !strings.Contains(strings.Join(lines, ";"), auth.CookiePrefix) {
@@ -70,7 +70,7 @@ func dropCookies(h http.Header) {
 	}
 }
 
-// restore rewrites a response for where the caller sees the service.
+// restore rewrites a response for the address of the service that the client uses.
 func restore(res *http.Response) error {
 	t := res.Request.Context().Value(forwardingKey{}).(*forwarding)
 	h := res.Header

@@ -15,18 +15,17 @@ const headerPort = "X-Aio-Proxy-Port"
 // route is the destination of a request.
 type route struct {
 	port   int
-	path   string // for the service, as it was sent: escaped, not cleaned
-	prefix string // /proxy/{port} or /absproxy/{port}; empty if the whole host is the service's
-	strip  bool   // the service does not see the prefix
+	path   string // for the service: escaped, not cleaned
+	prefix string // /proxy/{port} or /absproxy/{port}; empty if the service has the whole host
+	strip  bool   // the path of the service has no prefix
 	fault  string // why the route is invalid
 }
 
 type routeKey struct{}
 
-// Front handles authenticated requests before they are routed. It finds those with a port in
-// header, host name or path, and keeps their paths from being cleaned: double slashes, dots
-// and escapes are significant to a service. It passes them on under a path that is routed
-// unchanged.
+// Front handles authenticated requests before they are routed. It finds requests with a port in the header, host name or path,
+// and forwards them under a path that the router does not change. Otherwise the router would clean their paths, and double
+// slashes, dots and escapes are significant to a service.
 func (s *Service) Front(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to, ok := find(r)
@@ -45,7 +44,7 @@ func (s *Service) Front(next http.Handler) http.Handler {
 	})
 }
 
-// routeOf is the route of a request that has been routed to the service.
+// routeOf returns the route of a request that was routed to the service.
 func routeOf(r *http.Request) (route, bool) {
 	if to, ok := r.Context().Value(routeKey{}).(route); ok {
 		return to, true
@@ -53,8 +52,8 @@ func routeOf(r *http.Request) (route, bool) {
 	return byPath(r.URL.EscapedPath())
 }
 
-// find finds the route of a request; false if it is not for a port. The header comes first: a
-// proxy in front sets it and keeps the host.
+// find returns the route of a request, or false if the request is not for a port. The header has precedence, because a reverse
+// proxy sets it and keeps the host.
 func find(r *http.Request) (route, bool) {
 	path := r.URL.EscapedPath()
 	if values, ok := r.Header[headerPort]; ok {
@@ -93,8 +92,8 @@ func byPath(path string) (route, bool) {
 	return to, true
 }
 
-// HostPort returns the port that a request addresses by its host name; 0 if there is none. A
-// host name with the server's own port is that of the server.
+// HostPort returns the port that the host name of a request selects, or 0 if there is none. A host name with the port of the
+// server itself selects the server.
 func HostPort(r *http.Request) int {
 	if port := byHost(r.Host); port != ownPort(r) {
 		return port
@@ -102,13 +101,13 @@ func HostPort(r *http.Request) int {
 	return 0
 }
 
-// PathPort returns the port in an escaped path; 0 if there is none.
+// PathPort returns the port in an escaped path, or 0 if there is none.
 func PathPort(path string) int {
 	to, _ := byPath(path)
 	return to.port
 }
 
-// byHost parses {port}-{anything}; 0: no port.
+// byHost parses {port}-{anything}. It returns 0 if there is no port.
 func byHost(host string) int {
 	digits, rest, ok := strings.Cut(host, "-")
 	if !ok || rest == "" {
@@ -117,7 +116,7 @@ func byHost(host string) int {
 	return parsePort(digits)
 }
 
-// parsePort parses a port; 0: invalid.
+// parsePort parses a port. It returns 0 if the port is invalid.
 func parsePort(digits string) int {
 	if digits == "" || len(digits) > 5 || digits[0] == '0' || strings.Trim(digits, "0123456789") != "" {
 		return 0
@@ -129,7 +128,7 @@ func parsePort(digits string) int {
 	return n
 }
 
-// ownPort is the port that received the request; 0 for a unix socket.
+// ownPort returns the port that received the request, or 0 for a unix socket.
 func ownPort(r *http.Request) int {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return local.Port

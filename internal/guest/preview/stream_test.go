@@ -19,13 +19,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/preview"
 )
 
-// TestEventsComeOneByOne: each event is read before the next is made, so none was held back.
-func TestEventsComeOneByOne(t *testing.T) {
+// TestEventsAreNotBuffered: each event is read before the next one is written.
+func TestEventsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
-	gone := make(chan struct{})
+	ended := make(chan struct{})
 	port := service(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
-		defer close(gone)
+		defer close(ended)
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i := 0; ; i++ {
 			fmt.Fprintf(w, "data: %d\n\n", i)
@@ -57,12 +57,12 @@ func TestEventsComeOneByOne(t *testing.T) {
 		lines.Scan()
 		next <- struct{}{}
 	}
-	cancel() // the caller leaves; the service must learn of it
-	<-gone
+	cancel() // the client disconnects, which must end the request of the service
+	<-ended
 }
 
-// TestAnswerBeforeTheRequestEnds: both directions of one request at the same time.
-func TestAnswerBeforeTheRequestEnds(t *testing.T) {
+// TestResponseBeforeTheRequestEnds: both directions of one request at the same time.
+func TestResponseBeforeTheRequestEnds(t *testing.T) {
 	t.Parallel()
 	port := service(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
@@ -98,7 +98,7 @@ func TestAnswerBeforeTheRequestEnds(t *testing.T) {
 	}
 }
 
-func TestLargeBodiesPassWhole(t *testing.T) {
+func TestLargeBodies(t *testing.T) {
 	t.Parallel()
 	port := service(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
@@ -168,14 +168,14 @@ func TestWebSockets(t *testing.T) {
 			}
 			c.Write(ctx, websocket.MessageText, []byte("bye"))
 			if _, _, err := c.Read(ctx); websocket.CloseStatus(err) != 4001 {
-				t.Errorf("the goodbye is not passed on: got %v, want close code 4001", err)
+				t.Errorf("close frame: got %v, want close code 4001", err)
 			}
 		})
 	}
 }
 
-// TestOneSideMayFinishFirst: a raw upgraded connection, closed one direction at a time.
-func TestOneSideMayFinishFirst(t *testing.T) {
+// TestOneSideMayCloseFirst: a raw upgraded connection, closed one direction at a time.
+func TestOneSideMayCloseFirst(t *testing.T) {
 	t.Parallel()
 	port := service(t, "127.0.0.1:0", func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -184,8 +184,8 @@ func TestOneSideMayFinishFirst(t *testing.T) {
 		}
 		defer c.Close()
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")
-		all, _ := io.ReadAll(rw) // until the caller has said all
-		fmt.Fprintf(c, "heard %s", all)
+		all, _ := io.ReadAll(rw) // until the client closes its direction
+		fmt.Fprintf(c, "received %s", all)
 	})
 	r := newRig(t, preview.Config{}, auth.Config{})
 	c, err := net.Dial("tcp", r.server.Listener.Addr().String())
@@ -202,13 +202,13 @@ func TestOneSideMayFinishFirst(t *testing.T) {
 	}
 	io.WriteString(c, "everything")
 	c.(*net.TCPConn).CloseWrite()
-	if b, err := io.ReadAll(in); err != nil || string(b) != "heard everything" {
-		t.Errorf(`got %q %v, want "heard everything"`, b, err)
+	if b, err := io.ReadAll(in); err != nil || string(b) != "received everything" {
+		t.Errorf(`got %q %v, want "received everything"`, b, err)
 	}
 }
 
-// TestCloseEndsWhatIsOpen: also a socket whose client neither reads nor writes.
-func TestCloseEndsWhatIsOpen(t *testing.T) {
+// TestCloseEndsOpenConnections: also a WebSocket whose client neither reads nor writes.
+func TestCloseEndsOpenConnections(t *testing.T) {
 	t.Parallel()
 	port := service(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)
@@ -233,7 +233,7 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestTooManyAtOnce(t *testing.T) {
+func TestRequestLimit(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan struct{}), make(chan struct{})
 	port := service(t, "127.0.0.1:0", func(http.ResponseWriter, *http.Request) {
@@ -262,7 +262,7 @@ func TestTooManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestServiceThatSpeaksNoHTTP(t *testing.T) {
+func TestServiceWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -289,8 +289,8 @@ func TestServiceThatSpeaksNoHTTP(t *testing.T) {
 	}
 }
 
-// TestAnswerThatBreaksOffLooksBroken: a caller must not take half a file for a whole one.
-func TestAnswerThatBreaksOffLooksBroken(t *testing.T) {
+// TestTruncatedResponseIsAnError: a client must not accept a partial file as complete.
+func TestTruncatedResponseIsAnError(t *testing.T) {
 	t.Parallel()
 	port := service(t, "127.0.0.1:0", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")

@@ -25,14 +25,13 @@ const (
 	maxIdlePorts = 64
 )
 
-// transport exchanges requests and responses with services. Most requests only read; for them
-// it does what http.Transport does, but in the goroutine of the caller: passing them to two
-// others and back takes longer than all else. The others are left to http.Transport.
+// transport sends requests to services. Most requests only read. For them it does the same as http.Transport, but in the
+// goroutine of the caller, because switching between goroutines takes most of the time. Other requests use http.Transport.
 type transport struct {
 	general *http.Transport
 
 	mu     sync.Mutex
-	idle   map[string][]*link // by address, the one used last at the end
+	idle   map[string][]*link // by address, the most recently used at the end
 	sweep  *time.Timer        // runs while a connection is idle
 	closed bool
 }
@@ -42,14 +41,14 @@ type link struct {
 	net.Conn
 	r     *bufio.Reader
 	w     *bufio.Writer
-	left  int64 // bytes that may still be read
+	left  int64 // maximum number of bytes that may still be read
 	got   bool  // whether something was read in this exchange
 	since time.Time
 }
 
-var errHeader = fmt.Errorf("the header of the response is longer than %d bytes", maxHeader)
+var errHeader = fmt.Errorf("response header exceeds %d bytes", maxHeader)
 
-// Read reads no more than is left.
+// Read reads at most left bytes.
 func (l *link) Read(p []byte) (int, error) {
 	if l.left <= 0 {
 		return 0, errHeader
@@ -93,16 +92,15 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil || !reused || l.got || r.Context().Err() != nil {
 			return res, err
 		}
-		// The service has closed the idle connection; the request does not change
-		// anything, so it may be sent again.
+		// The service has closed the idle connection. The request only reads, so it may be sent again.
 	}
 }
 
-// exchange sends a request and returns its response, whose body returns the connection.
+// exchange sends a request and returns its response. At the end of its body, the connection becomes idle again.
 func (t *transport) exchange(l *link, r *http.Request) (*http.Response, error) {
 	l.left, l.got = maxHeader, false
 	b := &body{t: t, l: l, addr: r.URL.Host, unbind: context.AfterFunc(r.Context(), func() { l.Close() })}
-	res, err := l.ask(r)
+	res, err := l.send(r)
 	if err != nil {
 		b.end(false)
 		if r.Context().Err() != nil {
@@ -120,7 +118,7 @@ func (t *transport) exchange(l *link, r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func (l *link) ask(r *http.Request) (*http.Response, error) {
+func (l *link) send(r *http.Request) (*http.Response, error) {
 	if err := r.Write(l.w); err != nil {
 		return nil, err
 	}
@@ -133,7 +131,7 @@ func (l *link) ask(r *http.Request) (*http.Response, error) {
 		case err != nil:
 			return nil, err
 		case res.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errors.New("it switches protocols unasked")
+			return nil, errors.New("unexpected switch of protocols")
 		case res.StatusCode >= 200:
 			return res, nil
 		}
@@ -143,10 +141,10 @@ func (l *link) ask(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	return nil, errors.New("it sends too many informational responses")
+	return nil, errors.New("too many informational responses")
 }
 
-// body is that of a response.
+// body is the body of a response.
 type body struct {
 	io.ReadCloser
 	t      *transport
@@ -169,7 +167,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// end ends the exchange. The connection is kept if it can be used again.
+// end ends the exchange, and keeps the connection if it can be reused.
 func (b *body) end(keep bool) {
 	l := b.l
 	if l == nil {
@@ -181,7 +179,7 @@ func (b *body) end(keep bool) {
 	}
 }
 
-// take returns an idle connection that still can be used, or nil.
+// take returns an idle connection that can still be used, or nil.
 func (t *transport) take(addr string) *link {
 	for {
 		t.mu.Lock()
@@ -201,8 +199,8 @@ func (t *transport) take(addr string) *link {
 	}
 }
 
-// quiet reports whether the service has neither closed the connection nor sent anything unasked,
-// which would be taken for the next response.
+// quiet reports whether the service has neither closed the connection nor sent unexpected bytes, which would be parsed as the
+// next response.
 func (l *link) quiet() bool {
 	c, ok := l.Conn.(syscall.Conn)
 	if !ok {
@@ -221,7 +219,7 @@ func (l *link) quiet() bool {
 	return err == nil && errors.Is(failed, syscall.EAGAIN)
 }
 
-// put keeps a connection for the next request, and reports whether there is room.
+// put keeps a connection for the next request. It returns false if the limit is reached.
 func (t *transport) put(addr string, l *link) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,7 +235,7 @@ func (t *transport) put(addr string, l *link) bool {
 	return true
 }
 
-// closeOld closes the connections that were idle for too long.
+// closeOld closes connections that were idle for too long.
 func (t *transport) closeOld() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,7 +255,7 @@ func (t *transport) closeOld() {
 	}
 }
 
-// close closes all idle connections and keeps no further one.
+// close closes all idle connections. No connection is kept after that.
 func (t *transport) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -9,13 +9,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Mapping is a mapping as it is shown.
+// Mapping is a mapping in a response.
 type Mapping struct {
 	Source       string `json:"source"`
 	Target       string `json:"target"`
 	SourceHost   string `json:"source_host"`
 	SourcePath   string `json:"source_path"`
-	InternalPort int    `json:"internal_port" doc:"Port of the proxy that answers for the host"`
+	InternalPort int    `json:"internal_port" doc:"Port of the proxy that serves the host"`
 }
 
 func (s *Service) describe(m mapping) Mapping {
@@ -35,8 +35,7 @@ func (s *Service) port() int {
 	return n
 }
 
-// change replaces the rules, points programs at the proxy if they are not yet, and cuts
-// connections that went around a mapping.
+// change replaces the rules, points programs to the proxy if necessary, and closes connections that bypass a new mapping.
 func (s *Service) change(ctx context.Context, next func(rules) (*rules, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +53,7 @@ func (s *Service) change(ctx context.Context, next func(rules) (*rules, error)) 
 	return nil
 }
 
-// ListMappings returns the mappings in the order in which they are tried.
+// ListMappings returns the mappings in matching order.
 func (s *Service) ListMappings(context.Context, op.None) ([]Mapping, error) {
 	list := []Mapping{}
 	for _, m := range s.rules.Load().mappings {
@@ -65,8 +64,8 @@ func (s *Service) ListMappings(context.Context, op.None) ([]Mapping, error) {
 
 // MappingIn is a new mapping.
 type MappingIn struct {
-	Source string `json:"source" doc:"[scheme://]host[:port][/path]; * in the host stands for any characters"`
-	Target string `json:"target" doc:"[host:]port[/path] of the service; the host is this machine"`
+	Source string `json:"source" doc:"[scheme://]host[:port][/path]; * in the host matches any characters"`
+	Target string `json:"target" doc:"[host:]port[/path] of the service; the host must be this machine"`
 }
 
 // AddMapping adds or replaces a mapping.
@@ -87,7 +86,7 @@ func (s *Service) AddMapping(ctx context.Context, in MappingIn) (Mapping, error)
 	return s.describe(m), nil
 }
 
-// SourceIn names a mapping.
+// SourceIn identifies a mapping.
 type SourceIn struct {
 	Source string `path:"source" doc:"Source of the mapping, URL-encoded"`
 }
@@ -101,7 +100,7 @@ func (s *Service) RemoveMapping(ctx context.Context, in SourceIn) (any, error) {
 	err := s.change(ctx, func(r rules) (*rules, error) {
 		left := slices.DeleteFunc(slices.Clone(r.mappings), want.sameSource)
 		if len(left) == len(r.mappings) {
-			return nil, op.Errorf(op.NotFound, "no mapping of %q; list mappings with GET /v1/proxy/mappings", in.Source)
+			return nil, op.Errorf(op.NotFound, "no mapping with source %q; list mappings with GET /v1/proxy/mappings", in.Source)
 		}
 		r.mappings = left
 		return &r, nil
@@ -109,7 +108,7 @@ func (s *Service) RemoveMapping(ctx context.Context, in SourceIn) (any, error) {
 	return nil, err
 }
 
-// PatternIn is a pattern of hosts.
+// PatternIn is a pattern for hosts.
 type PatternIn struct {
 	Pattern string `json:"pattern" doc:"A name with its subdomains, *.name, .name, an address or a network"`
 }

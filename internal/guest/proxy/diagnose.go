@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// DiagnoseIn is a URL.
+// DiagnoseIn is the input of Diagnose.
 type DiagnoseIn struct {
 	URL string `query:"url" doc:"URL, or host with optional port"`
 }
@@ -20,14 +20,14 @@ type DiagnoseIn struct {
 type Diagnosis struct {
 	URL       string   `json:"url"`
 	Mapping   *Mapping `json:"matched_mapping"`
-	Target    *string  `json:"resolved_target" doc:"Where the connection leads"`
+	Target    *string  `json:"resolved_target" doc:"Address of the target"`
 	Reachable bool     `json:"target_reachable"`
 	Route     string   `json:"route" doc:"mapping, upstream, bypass or direct"`
-	Rule      string   `json:"rule" doc:"Why this route was chosen"`
+	Rule      string   `json:"rule" doc:"Why this route was selected"`
 	Error     *string  `json:"error" doc:"Why the target is not reachable"`
 }
 
-// Diagnose explains the route of a URL and tries it.
+// Diagnose explains the route of a URL and tries to connect.
 func (s *Service) Diagnose(ctx context.Context, in DiagnoseIn) (Diagnosis, error) {
 	u, err := url.Parse(in.URL)
 	if err != nil || u.Host == "" {
@@ -48,19 +48,19 @@ func (s *Service) Diagnose(ctx context.Context, in DiagnoseIn) (Diagnosis, error
 	if m := s.rules.Load().match(scheme, host, port, u.Path); m != nil {
 		target := net.JoinHostPort(m.toHost, strconv.Itoa(m.toPort))
 		out.Mapping, out.Route, out.Rule, out.Target = new(s.describe(*m)), "mapping", "mapped by "+m.source, new(target+m.toPath)
-		c, err = s.dialLocal(ctx, "tcp", target)
+		c, err = s.dial.dialMapped(ctx, "tcp", target)
 	} else {
-		out.Route, out.Rule = s.routeOf(host)
+		out.Route, out.Rule = s.dial.routeOf(host)
 		out.Target = new(net.JoinHostPort(host, strconv.Itoa(port)))
 		switch {
 		case out.Route == "upstream":
 			out.Target, out.Rule = new(s.rules.Load().upstream.describe().Addr), "all unmapped hosts use the upstream proxy"
-		case out.Route == "direct" && s.cfg.Hub != nil:
-			out.Rule = "no upstream proxy is set; the hub's proxy decides"
+		case out.Route == "direct" && s.cfg.Egress != nil:
+			out.Rule = "no upstream proxy is set; the egress proxy decides"
 		case out.Route == "direct":
 			out.Rule = "no upstream proxy is set"
 		}
-		c, err = s.tunnel(ctx, host, port, nil)
+		c, err = s.dial.tunnel(ctx, host, port, nil)
 	}
 	if err != nil {
 		_, text := explain(err)
@@ -76,7 +76,7 @@ func (s *Service) Diagnose(ctx context.Context, in DiagnoseIn) (Diagnosis, error
 type Health struct {
 	Healthy         bool     `json:"healthy"`
 	ProxyAlive      bool     `json:"gost_alive" doc:"The proxy accepts connections"`
-	RouterAlive     bool     `json:"nginx_alive" doc:"Mapped requests are routed"`
+	RouterAlive     bool     `json:"nginx_alive" doc:"The proxy routes mapped requests"`
 	Consistent      bool     `json:"config_consistent"`
 	Inconsistencies []string `json:"inconsistencies"`
 }

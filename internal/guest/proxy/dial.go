@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,12 +22,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/socks"
 )
 
+// dialer connects to hosts: to services on this machine, and to other hosts directly, through the upstream proxy or through
+// the egress proxy.
+type dialer struct {
+	cfg   *Config
+	rules *atomic.Pointer[rules]
+}
+
 // refusedError is a refusal by a rule of this proxy.
 type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
-// replyError is the refusal of another proxy, which is passed on.
+// replyError is an error response of another proxy, which is returned to the client.
 type replyError struct {
 	status int
 	text   string
@@ -34,7 +42,7 @@ type replyError struct {
 
 func (e *replyError) Error() string { return e.text }
 
-// explain turns a failure into a status and a text for the client.
+// explain returns the status and text of an error for the client.
 func explain(err error) (int, string) {
 	if e, ok := errors.AsType[*refusedError](err); ok {
 		return http.StatusForbidden, e.why
@@ -48,9 +56,9 @@ func explain(err error) (int, string) {
 	return http.StatusBadGateway, err.Error()
 }
 
-// routeOf tells how an unmapped host is reached.
-func (s *Service) routeOf(host string) (route, rule string) {
-	r := s.rules.Load()
+// routeOf returns the route to an unmapped host, and the rule that selected it.
+func (d *dialer) routeOf(host string) (route, rule string) {
+	r := d.rules.Load()
 	if r.upstream == nil {
 		return "direct", ""
 	}
@@ -60,44 +68,44 @@ func (s *Service) routeOf(host string) (route, rule string) {
 	return "upstream", r.upstream.address()
 }
 
-// tunnel connects to a host that is not mapped.
-func (s *Service) tunnel(ctx context.Context, host string, port int, rec *record) (net.Conn, error) {
+// tunnel connects to an unmapped host.
+func (d *dialer) tunnel(ctx context.Context, host string, port int, rec *record) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	route, rule := s.routeOf(host)
+	route, rule := d.routeOf(host)
 	rec.route(route, rule)
 	if route != "upstream" {
-		return s.dialBase(ctx, host, port)
+		return d.dialBase(ctx, host, port)
 	}
-	return s.throughUpstream(ctx, s.rules.Load().upstream, host, port)
+	return d.throughUpstream(ctx, d.rules.Load().upstream, host, port)
 }
 
-// dialBase connects without the upstream proxy: directly, or through the hub.
-func (s *Service) dialBase(ctx context.Context, host string, port int) (net.Conn, error) {
-	if s.cfg.Hub == nil {
-		return s.dialDirect(ctx, host, port)
+// dialBase connects without the upstream proxy: directly, or through the egress proxy.
+func (d *dialer) dialBase(ctx context.Context, host string, port int) (net.Conn, error) {
+	if d.cfg.Egress == nil {
+		return d.dialDirect(ctx, host, port)
 	}
-	c, err := s.cfg.Hub(ctx)
+	c, err := d.cfg.Egress(ctx)
 	if err != nil {
 		return nil, &replyError{http.StatusServiceUnavailable, relay.Unavailable}
 	}
 	return connectThrough(ctx, c, host, port, "")
 }
 
-// dialDirect connects to a host. The address is checked right before the connection, so that
-// a name cannot lead to the sandbox's own listeners.
-func (s *Service) dialDirect(ctx context.Context, host string, port int) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+// dialDirect connects to a host. It checks the resolved address right before it connects, so that no host name can resolve to
+// the sandbox's own listeners.
+func (d *dialer) dialDirect(ctx context.Context, host string, port int) (net.Conn, error) {
+	nd := net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return err
 		}
-		if s.cfg.Deny(int(to.Port())) && isOwn(to.Addr()) {
+		if d.cfg.Deny(int(to.Port())) && isOwn(to.Addr()) {
 			return &refusedError{fmt.Sprintf("port %d of this machine is reserved for the sandbox", to.Port())}
 		}
 		return nil
 	}}
-	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	c, err := nd.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		if e, ok := errors.AsType[*refusedError](err); ok {
 			return nil, e
@@ -130,13 +138,13 @@ func isOwn(ip netip.Addr) bool {
 	return false
 }
 
-// throughUpstream connects through the upstream proxy. If that rejects the credentials, their
-// command runs once more.
-func (s *Service) throughUpstream(ctx context.Context, u *upstream, host string, port int) (net.Conn, error) {
-	for again := false; ; again = true {
-		c, err := s.tryUpstream(ctx, u, host, port)
+// throughUpstream connects through the upstream proxy. If the proxy rejects the credentials, it runs the command for the
+// credentials again and retries once.
+func (d *dialer) throughUpstream(ctx context.Context, u *upstream, host string, port int) (net.Conn, error) {
+	for retry := false; ; retry = true {
+		c, err := d.tryUpstream(ctx, u, host, port)
 		if e, ok := errors.AsType[*replyError](err); ok && e.status == http.StatusProxyAuthRequired {
-			if !again && u.expire() {
+			if !retry && u.expire() {
 				continue
 			}
 			return nil, &replyError{http.StatusBadGateway, "the upstream proxy rejected the credentials; set them with PUT /v1/proxy/upstream"}
@@ -145,12 +153,12 @@ func (s *Service) throughUpstream(ctx context.Context, u *upstream, host string,
 	}
 }
 
-func (s *Service) tryUpstream(ctx context.Context, u *upstream, host string, port int) (net.Conn, error) {
-	user, password, err := u.credentials(ctx, s.cfg.Runner)
+func (d *dialer) tryUpstream(ctx context.Context, u *upstream, host string, port int) (net.Conn, error) {
+	user, password, err := u.credentials(ctx, d.cfg.Runner)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.dialUpstream(ctx, u)
+	c, err := d.dialUpstream(ctx, u)
 	if err != nil {
 		return nil, err
 	}
@@ -169,12 +177,12 @@ func (s *Service) tryUpstream(ctx context.Context, u *upstream, host string, por
 }
 
 // dialUpstream connects to the upstream proxy itself.
-func (s *Service) dialUpstream(ctx context.Context, u *upstream) (net.Conn, error) {
+func (d *dialer) dialUpstream(ctx context.Context, u *upstream) (net.Conn, error) {
 	port, err := parsePort(u.port)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.dialBase(ctx, u.host, port)
+	c, err := d.dialBase(ctx, u.host, port)
 	if err != nil {
 		return nil, fmt.Errorf("upstream proxy: %w", err)
 	}
@@ -196,10 +204,10 @@ func basicAuth(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
-// maxRefusal is how much of another proxy's refusal is passed on.
-const maxRefusal = 4 << 10
+// maxReply is the maximum length of another proxy's error text.
+const maxReply = 4 << 10
 
-// connectThrough asks an HTTP proxy for a tunnel. It closes the connection on failure.
+// connectThrough opens a tunnel through an HTTP proxy with CONNECT. It closes the connection on failure.
 func connectThrough(ctx context.Context, c net.Conn, host string, port int, auth string) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Now()) })
 	defer stop()
@@ -218,7 +226,7 @@ func connectThrough(ctx context.Context, c net.Conn, host string, port int, auth
 		return fail(fmt.Errorf("connect to %s: %w", target, err))
 	}
 	if res.StatusCode/100 != 2 {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+		text, _ := io.ReadAll(io.LimitReader(res.Body, maxReply))
 		res.Body.Close()
 		if len(text) == 0 {
 			text = []byte(res.Status)
@@ -235,69 +243,69 @@ func connectThrough(ctx context.Context, c net.Conn, host string, port int, auth
 	return c, nil
 }
 
-// hubURL stands for the hub's proxy in the transport of plain requests.
-var hubURL = &url.URL{Scheme: "http", Host: "hub.invalid:80"}
+// egressURL is the placeholder for the egress proxy in the transport of plain requests.
+var egressURL = &url.URL{Scheme: "http", Host: "egress.invalid:80"}
 
-// plainProxy returns the proxy for a plain request: most proxies refuse CONNECT for those.
-func (s *Service) plainProxy(r *http.Request) (*url.URL, error) {
+// plainProxy returns the proxy for a plain HTTP request, for which most proxies refuse CONNECT.
+func (d *dialer) plainProxy(r *http.Request) (*url.URL, error) {
 	host := r.URL.Hostname()
-	route, _ := s.routeOf(host)
-	if u := s.rules.Load().upstream; route == "upstream" {
+	route, _ := d.routeOf(host)
+	if u := d.rules.Load().upstream; route == "upstream" {
 		if u.scheme == "socks5" {
 			return nil, nil
 		}
-		user, password, err := u.credentials(r.Context(), s.cfg.Runner)
+		user, password, err := u.credentials(r.Context(), d.cfg.Runner)
 		if err != nil {
 			return nil, err
 		}
-		via := &url.URL{Scheme: "http", Host: u.address()} // dialPlain speaks TLS to it if need be
+		via := &url.URL{Scheme: "http", Host: u.address()} // dialPlain uses TLS if necessary
 		if user != "" || password != "" {
 			via.User = url.UserPassword(user, password)
 		}
 		return via, nil
 	}
-	if s.cfg.Hub != nil {
-		return hubURL, nil
+	if d.cfg.Egress != nil {
+		return egressURL, nil
 	}
 	return nil, nil
 }
 
-// dialPlain connects for a plain request: to a proxy that plainProxy has named, or to the host.
-func (s *Service) dialPlain(ctx context.Context, _, addr string) (net.Conn, error) {
-	if addr == hubURL.Host {
-		c, err := s.cfg.Hub(ctx)
+// dialPlain connects for a plain HTTP request: to the proxy that plainProxy returned, or to the host.
+func (d *dialer) dialPlain(ctx context.Context, _, addr string) (net.Conn, error) {
+	if addr == egressURL.Host {
+		c, err := d.cfg.Egress(ctx)
 		if err != nil {
 			return nil, &replyError{http.StatusServiceUnavailable, relay.Unavailable}
 		}
 		return c, nil
 	}
-	if u := s.rules.Load().upstream; u != nil && u.scheme != "socks5" && addr == u.address() {
-		return s.dialUpstream(ctx, u)
+	if u := d.rules.Load().upstream; u != nil && u.scheme != "socks5" && addr == u.address() {
+		return d.dialUpstream(ctx, u)
 	}
-	return s.dialReal(ctx, "", addr)
+	return d.dialUnmapped(ctx, "", addr)
 }
 
-// dialReal connects to the host of an unmapped request.
-func (s *Service) dialReal(ctx context.Context, _, addr string) (net.Conn, error) {
+// dialUnmapped connects for an unmapped request of a decrypted connection.
+func (d *dialer) dialUnmapped(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := splitTarget(addr, "")
 	if err != nil {
 		return nil, err
 	}
-	return s.tunnel(ctx, host, port, nil)
+	return d.tunnel(ctx, host, port, nil)
 }
 
-// dialLocal connects to the service of a mapping.
-func (s *Service) dialLocal(ctx context.Context, _, addr string) (net.Conn, error) {
+// dialMapped connects to the local service of a mapping.
+func (d *dialer) dialMapped(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := splitTarget(addr, "")
 	if err != nil {
 		return nil, err
 	}
-	if s.cfg.Deny(port) {
+	if d.cfg.Deny(port) {
 		return nil, &refusedError{fmt.Sprintf("port %d is reserved for the sandbox", port)}
 	}
-	c, err := s.dialDirect(ctx, host, port)
+	c, err := d.dialDirect(ctx, host, port)
 	if err != nil && host == "127.0.0.1" {
-		if c, err6 := s.dialDirect(ctx, "::1", port); err6 == nil {
+		if c, err6 := d.dialDirect(ctx, "::1", port); err6 == nil {
 			return c, nil
 		}
 	}

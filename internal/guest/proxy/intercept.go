@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// tunnelConn is a connection that a client believes to lead to a mapped host.
+// tunnelConn is a client's connection to a mapped host, which the proxy serves itself.
 type tunnelConn struct {
 	net.Conn // decrypted
 	early    *bufio.Reader
@@ -39,7 +39,7 @@ func (t *tunnelConn) Close() error {
 
 type tunnelKey struct{}
 
-// ahead is a connection some of which was read ahead.
+// ahead is a connection with bytes that were already read.
 type ahead struct {
 	net.Conn
 	early *bufio.Reader
@@ -47,8 +47,8 @@ type ahead struct {
 
 func (a ahead) Read(b []byte) (int, error) { return a.early.Read(b) }
 
-// intercept answers in place of a mapped host, with a certificate of the sandbox's authority
-// if the client speaks TLS. It returns when the connection has ended.
+// intercept serves a connection to a mapped host, with a certificate of the sandbox's authority if the client uses TLS. It
+// returns when the connection has ended.
 func (s *Service) intercept(c net.Conn, early *bufio.Reader, host string, port int) {
 	defer c.Close()
 	stop := context.AfterFunc(s.life, func() { c.Close() })
@@ -63,7 +63,7 @@ func (s *Service) intercept(c net.Conn, early *bufio.Reader, host string, port i
 	if first[0] == handshake {
 		secured, err := s.secure(ahead{c, early}, host)
 		if err != nil {
-			// Usually the program does not trust the authority.
+			// The most common reason: the program does not trust the authority.
 			s.cfg.Log.Debug("tls handshake for mapped host failed", "host", host, "error", err)
 			s.log.begin("CONNECT", host, port).end(err)
 			return
@@ -71,7 +71,7 @@ func (s *Service) intercept(c net.Conn, early *bufio.Reader, host string, port i
 		t.Conn, t.early, t.scheme = secured, nil, "https"
 	}
 	c.SetReadDeadline(time.Time{})
-	if s.inner.serve(t) {
+	if s.tunnel.serve(t) {
 		<-t.done
 	}
 }
@@ -91,21 +91,21 @@ func (s *Service) secure(c net.Conn, host string) (net.Conn, error) {
 	return secured, secured.HandshakeContext(ctx)
 }
 
-// serveWithin serves a request in an intercepted connection.
-func (s *Service) serveWithin(w http.ResponseWriter, r *http.Request) {
+// serveDecrypted serves a request in an intercepted connection.
+func (s *Service) serveDecrypted(w http.ResponseWriter, r *http.Request) {
 	t := r.Context().Value(tunnelKey{}).(*tunnelConn)
 	rec := s.log.begin(r.Method, t.host, t.port)
 	name, port, err := splitTarget(r.Host, strconv.Itoa(t.port))
 	if err != nil || name != t.host || port != t.port {
 		rec.end(err)
 		w.Header().Set("Connection", "close")
-		fail(w, http.StatusMisdirectedRequest, "this connection is to "+t.host+" but the request is for another host; open another connection")
+		fail(w, http.StatusMisdirectedRequest, "the connection is for "+t.host+" but the request is for another host; open another connection")
 		return
 	}
 	s.forward(w, r, t.scheme, t.host, t.port, rec)
 }
 
-// funnel is the listener of an http.Server for connections accepted elsewhere.
+// funnel is the listener of an http.Server for connections that were accepted elsewhere.
 type funnel struct {
 	conns chan net.Conn
 	life  context.Context
@@ -138,5 +138,5 @@ func (f *funnel) Close() error { return nil }
 // Addr implements net.Listener.
 func (f *funnel) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// newLogger logs what net/http finds at a low level: clients that leave, mostly.
+// newLogger logs messages of net/http at debug level: most are about clients that disconnect.
 func newLogger(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -12,11 +12,11 @@ type Record struct {
 	Protocol string    `json:"method" doc:"Method of the request, CONNECT for a tunnel, or socks5"`
 	Host     string    `json:"host"`
 	Port     int       `json:"port"`
-	Route    string    `json:"route" doc:"mapping, upstream, bypass, direct, or empty if it was refused before"`
-	Rule     string    `json:"rule" doc:"Source of the mapping, upstream proxy or excluding pattern"`
+	Route    string    `json:"route" doc:"mapping, upstream, bypass or direct; empty if the request was refused"`
+	Rule     string    `json:"rule" doc:"Source of the mapping, upstream proxy, or pattern that excludes the host"`
 	Status   int       `json:"status" doc:"Status of the response; 0 for a tunnel"`
 	Error    string    `json:"error"`
-	Duration float64   `json:"duration_ms" doc:"Until the response, or until the tunnel was open"`
+	Duration float64   `json:"duration_ms" doc:"Time until the response, or until the tunnel was open"`
 }
 
 // ring holds the latest records.
@@ -26,7 +26,7 @@ type ring struct {
 	list []*record
 }
 
-// record is a record that may still change. A nil record takes everything and keeps nothing.
+// record is a record that may still change. Methods of a nil record do nothing.
 type record struct {
 	ring *ring
 	Record
@@ -91,9 +91,9 @@ func (r *record) drop() {
 
 func sinceMS(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }
 
-// LogIn limits the records.
+// LogIn is the input of Log.
 type LogIn struct {
-	Limit int `query:"limit" default:"100" minimum:"1" maximum:"512" doc:"Number of records"`
+	Limit int `query:"limit" default:"100" minimum:"1" maximum:"512" doc:"Maximum number of records"`
 }
 
 // Log returns the newest records, oldest first.

@@ -1,5 +1,5 @@
-// Makes a Node.js that does not know NODE_USE_ENV_PROXY send fetch, http and https through
-// the proxy of the environment. Newer ones do that themselves.
+// Makes versions of Node.js without NODE_USE_ENV_PROXY send fetch, http and https through the proxy of the environment.
+// Newer versions support this themselves.
 'use strict';
 (() => {
   const [major, minor] = process.versions.node.split('.').map(Number);
@@ -56,7 +56,7 @@
   patch(http, false);
   patch(https, true);
 
-  // fetch loads its library on first use. Its dispatcher is then where the symbol says.
+  // fetch loads its library on first use, and then stores its dispatcher under this symbol.
   const symbol = Symbol.for('undici.globalDispatcher.1');
   const original = globalThis.fetch;
   if (typeof original !== 'function') return;
@@ -76,7 +76,7 @@
         socket.once(secure ? 'secureConnect' : 'connect', () => { socket.removeListener('error', callback); callback(null, socket); });
       };
       globalThis[symbol] = new Agent({ connect });
-    } catch { /* fetch stays as it is */ }
+    } catch { /* fetch is unchanged */ }
   };
   globalThis.fetch = function fetch(...args) { prepare(); return original.apply(this, args); };
 })();

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,43 +33,54 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// rig is a proxy on its port.
+// rig is a proxy behind its relay.
 type rig struct {
 	*Service
-	port  *relay.Outlet
+	relay *relay.Relay
 	state string
 }
 
 func newRig(t *testing.T, c Config) *rig {
 	t.Helper()
-	port, err := relay.New(relay.Config{Always: true, Listen: "127.0.0.1:0"})
+	loopback, err := relay.New(relay.Config{Always: true, Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := port.Open(); err != nil {
+	if err := loopback.Open(); err != nil {
 		t.Fatal(err)
 	}
 	c.State = t.TempDir()
-	c.Address, c.Environ = port.Address, port.Env
+	c.Address, c.Environ = loopback.Address, loopback.Env
 	c.Runner = proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.State}})
 	s := New(c)
 	if err := s.CheckConfig(); err != nil {
 		t.Fatal(err)
 	}
-	port.Handle(s.ServeConn)
+	loopback.Handle(s.ServeConn)
 	t.Cleanup(func() {
 		s.Close()
 		s.Close()
-		port.Close()
+		loopback.Close()
 		c.Runner.Close()
 	})
-	return &rig{s, port, c.State}
+	return &rig{s, loopback, c.State}
 }
 
-// client is a program that uses the proxy and trusts the given authorities.
+// connect opens a connection to the proxy, which ends with the test.
+func (r *rig) connect(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", r.relay.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// client returns an HTTP client that uses the proxy and trusts the given authorities.
 func (r *rig) client(t *testing.T, trust ...[]byte) *http.Client {
 	t.Helper()
-	via, err := url.Parse(r.port.URL())
+	via, err := url.Parse(r.relay.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +117,7 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
-// service says what it was asked, with a name.
+// service starts a server that responds with a name and the request.
 func service(t *testing.T, name string) (port int, address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +145,7 @@ func TestMappings(t *testing.T) {
 	c := r.client(t, r.authority(t))
 	m := r.mustMap(t, "https://api.example.com/v1", fmt.Sprintf("%d/base", a))
 	if m.SourceHost != "api.example.com" || m.SourcePath != "/v1" ||
-		strconv.Itoa(m.InternalPort) != strings.TrimPrefix(r.port.Address(), "127.0.0.1:") {
+		strconv.Itoa(m.InternalPort) != strings.TrimPrefix(r.relay.Address(), "127.0.0.1:") {
 		t.Errorf("got %+v, want host, path and port of the mapping", m)
 	}
 	r.mustMap(t, "*.example.com", fmt.Sprintf("127.0.0.1:%d", b))
@@ -157,13 +169,13 @@ func TestMappings(t *testing.T) {
 	}
 	r.mustMap(t, "*.example.com", strconv.Itoa(a)) // updates
 	if _, body := get(t, c, "http://x.example.com/"); !strings.HasPrefix(body, "a:") {
-		t.Errorf("updated: got %q, want service a, without a restart", body)
+		t.Errorf("updated: got %q, want service a without a restart", body)
 	}
 	if _, err := r.RemoveMapping(t.Context(), SourceIn{"*.example.com"}); err != nil {
 		t.Error(err)
 	}
 	if status, body := get(t, c, "http://x.example.com.invalid/"); status == 200 {
-		t.Errorf("removed: got %d %q, want it gone", status, body)
+		t.Errorf("removed: got %d %q, want an error", status, body)
 	}
 	if _, err := r.RemoveMapping(t.Context(), SourceIn{"*.example.com"}); err == nil {
 		t.Error("removed twice: got no error, want one")
@@ -198,7 +210,7 @@ func TestMappedWebSocketAndUpload(t *testing.T) {
 	r.mustMap(t, "live.example.com", port)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(r.authority(t))
-	raw, err := net.Dial("tcp", r.port.Address())
+	raw, err := net.Dial("tcp", r.relay.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +241,8 @@ func TestMappedWebSocketAndUpload(t *testing.T) {
 	}
 }
 
-// A real server on this machine stands for one outside; names with .localhost lead to it.
-func TestUnmappedTrafficIsUntouched(t *testing.T) {
+// TestUnmappedTrafficIsNotChanged: a server on this machine takes the place of an external one.
+func TestUnmappedTrafficIsNotChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
 	outside := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -239,7 +251,7 @@ func TestUnmappedTrafficIsUntouched(t *testing.T) {
 	defer outside.Close()
 	its := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: outside.Certificate().Raw})
 	r.mustMap(t, "mapped.example.com", "1")
-	// The client trusts only the server itself: what it gets is the server's own certificate.
+	// The client trusts only the certificate of the server, so the proxy cannot have intercepted the connection.
 	if status, body := get(t, r.client(t, its), outside.URL); status != 200 ||
 		!strings.HasPrefix(body, "outside 127.0.0.1") || !strings.HasSuffix(body, "fwd=") {
 		t.Errorf("https: got %d %q, want the server itself", status, body)
@@ -250,17 +262,17 @@ func TestUnmappedTrafficIsUntouched(t *testing.T) {
 	}
 }
 
-func TestProgramsReachAMappedNameOverHTTPS(t *testing.T) {
+func TestProgramsReachMappedHosts(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "python3", "node", "git")
 	r := newRig(t, Config{})
-	port, _ := service(t, "ours")
+	port, _ := service(t, "mapped")
 	r.mustMap(t, "https://api.foreign.example", strconv.Itoa(port))
 	r.mustMap(t, "http://plain.foreign.example", strconv.Itoa(port))
-	env := r.cfg.Runner.Environ() // what programs that start now get
+	env := r.cfg.Runner.Environ()
 	for name, command := range map[string][]string{
 		"curl":          {"curl", "-sS", "URL"},
-		"curl by socks": {"curl", "-sS", "--proxy", strings.Replace(r.port.URL(), "http", "socks5h", 1), "URL"},
+		"curl by socks": {"curl", "-sS", "--proxy", strings.Replace(r.relay.URL(), "http", "socks5h", 1), "URL"},
 		"python":        {"python3", "-c", "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen('URL').read().decode())"},
 		"requests":      {python(t), "-c", "import sys, requests; sys.stdout.write(requests.get('URL').text)"},
 		"node fetch":    {"node", "-e", "fetch('URL').then(r => r.text()).then(t => process.stdout.write(t))"},
@@ -277,7 +289,7 @@ func TestProgramsReachAMappedNameOverHTTPS(t *testing.T) {
 				cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 				cmd.Env = env
 				out, err := cmd.CombinedOutput()
-				if err != nil || !strings.HasPrefix(string(out), "ours: GET /hello host=") {
+				if err != nil || !strings.HasPrefix(string(out), "mapped: GET /hello host=") {
 					t.Errorf("got %q and error %v, want the service's reply", out, err)
 				}
 			})
@@ -285,7 +297,7 @@ func TestProgramsReachAMappedNameOverHTTPS(t *testing.T) {
 	}
 }
 
-// python is one with requests.
+// python returns a Python with the package requests.
 func python(t *testing.T) string {
 	t.Helper()
 	for _, path := range []string{"../../../.venv/bin/python", "/usr/bin/python3"} {
@@ -301,11 +313,12 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// upstreamProxy is a proxy that demands a password.
+// upstreamProxy starts a proxy that requires a password.
 func upstreamProxy(t *testing.T, want string, seen chan<- string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}).BasicAuth(); user+":"+password != want {
+		credentials := http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
+		if user, password, _ := credentials.BasicAuth(); user+":"+password != want {
 			w.WriteHeader(http.StatusProxyAuthRequired)
 			return
 		}
@@ -337,7 +350,7 @@ func TestUpstream(t *testing.T) {
 	if got := <-seen; got != "GET outside.example" {
 		t.Errorf("got %q, want the plain request", got)
 	}
-	conn, err := net.Dial("tcp", r.port.Address())
+	conn, err := net.Dial("tcp", r.relay.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,9 +358,9 @@ func TestUpstream(t *testing.T) {
 	all, _ := io.ReadAll(conn)
 	conn.Close()
 	if !strings.HasSuffix(string(all), "banner") || <-seen != "CONNECT outside.example:443" {
-		t.Errorf("tunnel: got %q, want it through the upstream", all)
+		t.Errorf("tunnel: got %q, want the response of the upstream", all)
 	}
-	// An excluded host does not use it, at once.
+	// A new exclusion applies immediately.
 	_, plain := service(t, "direct")
 	if _, err := r.AddExclude(t.Context(), PatternIn{"127.0.0.0/8"}); err != nil {
 		t.Fatal(err)
@@ -381,11 +394,11 @@ func TestCredentialCommand(t *testing.T) {
 	if _, err := r.SetUpstream(t.Context(), UpstreamIn{Server: address, AuthCmd: new("cat " + word)}); err != nil {
 		t.Fatal(err)
 	}
-	// The password has changed since: the command runs again.
+	// The password has changed: the command runs again.
 	if err := os.WriteFile(word, []byte("u:second\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := r.tunnel(t.Context(), "outside.example", 443, nil)
+	c, err := r.dial.tunnel(t.Context(), "outside.example", 443, nil)
 	if err != nil {
 		t.Fatalf("got %v, want a tunnel with the new password", err)
 	}
@@ -423,7 +436,7 @@ func TestSOCKSUpstream(t *testing.T) {
 		}
 	}()
 	r := newRig(t, Config{Upstream: "socks5://" + l.Addr().String()})
-	c, err := r.tunnel(t.Context(), "outside.example", 443, nil)
+	c, err := r.dial.tunnel(t.Context(), "outside.example", 443, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,17 +446,17 @@ func TestSOCKSUpstream(t *testing.T) {
 	}
 }
 
-// The hub's proxy has the last word: what it refuses stays refused, whatever is set here.
-func TestHubHasTheLastWord(t *testing.T) {
+// TestEgressProxyDecides: no setting of the proxy allows a host that the egress proxy refuses.
+func TestEgressProxyDecides(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 10)
+	requests := make(chan string, 10)
 	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.Method + " " + r.Host
+		requests <- r.Method + " " + r.Host
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, "cove: not on the list")
 	}))
 	defer hub.Close()
-	r := newRig(t, Config{Hub: func(ctx context.Context) (net.Conn, error) {
+	r := newRig(t, Config{Egress: func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", hub.Listener.Addr().String())
 	}})
@@ -452,28 +465,28 @@ func TestHubHasTheLastWord(t *testing.T) {
 		t.Helper()
 		status, body := get(t, c, "http://denied.example/")
 		if status != 403 && status != 502 || !strings.Contains(body, "not on the list") {
-			t.Errorf("%s, plain: got %d %q, want the hub's refusal", what, status, body)
+			t.Errorf("%s, plain: got %d %q, want the refusal of the egress proxy", what, status, body)
 		}
 		if _, body := get(t, c, "https://denied.example/"); !strings.Contains(body, "Forbidden") && !strings.Contains(body, "Bad Gateway") {
-			t.Errorf("%s, tunnel: got %q, want the hub's refusal", what, body)
+			t.Errorf("%s, tunnel: got %q, want the refusal of the egress proxy", what, body)
 		}
 	}
 	check("no upstream")
-	if a, b := <-asked, <-asked; a != "GET denied.example" || b != "CONNECT denied.example:443" {
-		t.Errorf("got %q and %q, want both requests at the hub", a, b)
+	if a, b := <-requests, <-requests; a != "GET denied.example" || b != "CONNECT denied.example:443" {
+		t.Errorf("got %q and %q, want both requests at the egress proxy", a, b)
 	}
 	if _, err := r.SetUpstream(t.Context(), UpstreamIn{Server: "proxy.example:3128"}); err != nil {
 		t.Fatal(err)
 	}
 	check("with an upstream")
-	if a := <-asked; a != "CONNECT proxy.example:3128" {
-		t.Errorf("got %q, want the way to the upstream through the hub", a)
+	if a := <-requests; a != "CONNECT proxy.example:3128" {
+		t.Errorf("got %q, want a connection to the upstream through the egress proxy", a)
 	}
 }
 
-func TestOwnListenersAreRefused(t *testing.T) {
+func TestOwnListenersAreRefusedAsTargets(t *testing.T) {
 	t.Parallel()
-	reserved, address := service(t, "internal")
+	reserved, _ := service(t, "internal")
 	r := newRig(t, Config{Deny: func(port int) bool { return port == reserved }})
 	p := strconv.Itoa(reserved)
 	for _, target := range []string{p, "127.0.0.1:" + p, "localhost:" + p, "[::1]:" + p, "::1:" + p, "http://127.0.0.1:" + p, p + "/v1",
@@ -481,73 +494,74 @@ func TestOwnListenersAreRefused(t *testing.T) {
 		"[::ffff:127.0.0.1]:3000", "169.254.169.254:80",
 		"example.com:80", "0" + p, "+" + p, "https://127.0.0.1:3000", "", "3000?x", "/x", "unix:/x", "3000/a b", "localtest.me:3000"} {
 		if m, err := r.AddMapping(t.Context(), MappingIn{"x.example", target}); err == nil {
-			t.Errorf("target %q: got %+v, want it refused", target, m)
+			t.Errorf("target %q: got %+v, want an error", target, m)
 		}
 	}
 	for _, source := range []string{"localhost", "x.localhost", "127.0.0.1", "[::1]", "0.0.0.0", "", "http://",
 		"ftp://x", "a b", "x.example?q", "a..b", "x:0", "x:99999", "user@x", "*.*.*.*.*.x"} {
 		if m, err := r.AddMapping(t.Context(), MappingIn{source, "3000"}); err == nil {
-			t.Errorf("source %q: got %+v, want it refused", source, m)
+			t.Errorf("source %q: got %+v, want an error", source, m)
 		}
 	}
-	own := ""
-	if list, err := net.InterfaceAddrs(); err == nil {
-		for _, a := range list {
-			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
-				own = n.IP.String()
-			}
-		}
-	}
+}
+
+func TestOwnListenersAreRefusedAsHosts(t *testing.T) {
+	t.Parallel()
+	reserved, _ := service(t, "internal")
+	r := newRig(t, Config{Deny: func(port int) bool { return port == reserved }})
 	hosts := []string{"127.0.0.1", "localhost", "127.0.0.2", "127.1", "0177.0.0.1", "2130706433", "0x7f000001",
 		"0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "LOCALHOST.", "x.localhost"}
-	if own != "" {
-		hosts = append(hosts, own)
+	if address := interfaceAddress(); address != "" {
+		hosts = append(hosts, address)
 	}
 	for _, host := range hosts {
-		c, err := net.Dial("tcp", r.port.Address())
-		if err != nil {
-			t.Fatal(err)
+		c := r.connect(t)
+		fmt.Fprintf(c, "GET http://%s:%d/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", host, reserved)
+		if all, _ := io.ReadAll(c); strings.Contains(string(all), "internal:") {
+			t.Errorf("GET %s: got %q, want an error", host, all)
 		}
-		fmt.Fprintf(c, "GET http://%s:%s/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", host, p)
-		all, _ := io.ReadAll(c)
-		c.Close()
-		if strings.Contains(string(all), "internal:") {
-			t.Errorf("GET %s: got %q, want it refused", host, all)
-		}
-		c, err = net.Dial("tcp", r.port.Address())
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(c, "CONNECT %s:%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", host, p)
+		c = r.connect(t)
+		fmt.Fprintf(c, "CONNECT %s:%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", host, reserved)
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err == nil && res.StatusCode == 200 {
-			t.Errorf("CONNECT %s: got 200, want it refused", host)
+		if res, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && res.StatusCode == 200 {
+			t.Errorf("CONNECT %s: got 200, want an error", host)
 		}
-		c.Close()
-		c, err = net.Dial("tcp", r.port.Address())
-		if err != nil {
-			t.Fatal(err)
+		if err := socks.Connect(r.connect(t), strings.Trim(host, "[]"), reserved, "", ""); err == nil {
+			t.Errorf("SOCKS %s: got a connection, want an error", host)
 		}
-		if err := socks.Connect(c, strings.Trim(host, "[]"), reserved, "", ""); err == nil {
-			t.Errorf("SOCKS %s: got a connection, want it refused", host)
-		}
-		c.Close()
 	}
-	// A port that is reserved later is refused later, and a redirect is not followed.
-	late := 0
-	r.cfg.Deny = func(port int) bool { return port == reserved || port == late }
+}
+
+// interfaceAddress returns an IPv4 address of this machine that is not loopback, or an empty string.
+func interfaceAddress() (address string) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			address = n.IP.String()
+		}
+	}
+	return address
+}
+
+// TestReservedPortsAreCheckedPerRequest: a port may become reserved after it was mapped, and redirects are not followed.
+func TestReservedPortsAreCheckedPerRequest(t *testing.T) {
+	t.Parallel()
+	reserved, address := service(t, "internal")
+	var late atomic.Int64
+	r := newRig(t, Config{Deny: func(port int) bool { return port == reserved || int64(port) == late.Load() }})
 	redirect := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "http://"+address+"/", http.StatusFound)
 	}))
 	defer redirect.Close()
-	late = 0
 	r.mustMap(t, "late.example", strconv.Itoa(redirect.Listener.Addr().(*net.TCPAddr).Port))
 	if status, body := get(t, r.client(t), "http://late.example/"); status != 302 {
-		t.Errorf("redirect: got %d %q, want it handed to the client", status, body)
+		t.Errorf("redirect: got %d %q, want the redirect itself", status, body)
 	}
-	late = redirect.Listener.Addr().(*net.TCPAddr).Port
-	r.local.CloseIdleConnections()
+	late.Store(int64(redirect.Listener.Addr().(*net.TCPAddr).Port))
+	r.mapped.CloseIdleConnections()
 	if status, body := get(t, r.client(t), "http://late.example/"); status != 403 {
 		t.Errorf("reserved later: got %d %q, want 403", status, body)
 	}
@@ -559,9 +573,9 @@ func TestOwnListenersAreRefused(t *testing.T) {
 func TestHostOfAnotherTunnelIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	port, _ := service(t, "ours")
+	port, _ := service(t, "mapped")
 	r.mustMap(t, "one.example", strconv.Itoa(port))
-	c, err := net.Dial("tcp", r.port.Address())
+	c, err := net.Dial("tcp", r.relay.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -577,7 +591,7 @@ func TestHostOfAnotherTunnelIsRefused(t *testing.T) {
 func TestDiagnoseAndHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Exclude: []string{".internal.example", "10.0.0.0/8"}, Include: nil})
-	port, address := service(t, "ours")
+	port, address := service(t, "mapped")
 	r.mustMap(t, "https://api.example.com", strconv.Itoa(port))
 	r.mustMap(t, "dead.example.com", "1")
 	diagnose := func(url string) Diagnosis {

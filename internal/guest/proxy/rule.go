@@ -18,19 +18,19 @@ const (
 	maxPatterns = 1000
 )
 
-// rules are one state of the configuration. They never change.
+// rules is an immutable state of the configuration.
 type rules struct {
-	mappings []mapping // the most specific first
+	mappings []mapping // most specific first
 	exclude  []pattern
 	include  []pattern
 	upstream *upstream
 }
 
-// mapping answers for a host from a local service.
+// mapping maps a host to a local service.
 type mapping struct {
-	source, target     string // as they are shown
-	scheme, host, path string // of the source; an empty scheme means both
-	port               int    // 0: the default of the scheme
+	source, target     string // as the caller wrote them
+	scheme, host, path string // of the source; an empty scheme matches http and https
+	port               int    // 0 means the default port of the scheme
 	toHost, toPath     string
 	toPort             int
 }
@@ -83,8 +83,7 @@ func newRules(c Config) (*rules, error) {
 	return r, errors.Join(faults...)
 }
 
-// splitMap splits a list of mappings: SOURCE=TARGET, separated by commas, semicolons or
-// newlines, or a JSON object.
+// splitMap splits a list of mappings: SOURCE=TARGET, separated by commas, semicolons or newlines, or a JSON object.
 func splitMap(text string) ([]string, error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "{") {
@@ -101,7 +100,7 @@ func splitMap(text string) ([]string, error) {
 	return list, nil
 }
 
-// withMapping returns the rules with a mapping, which replaces one of the same source.
+// withMapping returns the rules with a mapping, which replaces an existing one with the same source.
 func (r rules) withMapping(m mapping) *rules {
 	r.mappings = append(slices.DeleteFunc(slices.Clone(r.mappings), m.sameSource), m)
 	slices.SortStableFunc(r.mappings, func(a, b mapping) int {
@@ -148,7 +147,7 @@ func (m *mapping) parseSource(text string) error {
 	host, path, _ := strings.Cut(rest, "/")
 	m.path = "/" + path
 	if strings.ContainsAny(path, "?#") {
-		return errors.New("a query cannot be mapped; use scheme, host, port and path")
+		return errors.New("a mapping cannot contain a query; use scheme, host, port and path")
 	}
 	host, port, err := splitPort(host)
 	if err != nil {
@@ -158,7 +157,7 @@ func (m *mapping) parseSource(text string) error {
 	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		m.host = ip.Unmap().String()
 		if ip.IsLoopback() || ip.IsUnspecified() {
-			return errors.New("programs reach this machine without the proxy; map a foreign host")
+			return errors.New("programs reach this machine without the proxy; map an external host")
 		}
 		return nil
 	}
@@ -168,7 +167,7 @@ func (m *mapping) parseSource(text string) error {
 		strings.Trim(m.host, "abcdefghijklmnopqrstuvwxyz0123456789-_.*") != "" || strings.Contains(m.host, ".."):
 		return errors.New("use a host such as api.example.com or *.example.com")
 	case m.host == "localhost" || strings.HasSuffix(m.host, ".localhost"):
-		return errors.New("programs reach this machine without the proxy; map a foreign host")
+		return errors.New("programs reach this machine without the proxy; map an external host")
 	case strings.Count(m.host, "*") > 4:
 		return errors.New("use at most four wildcards")
 	}
@@ -198,14 +197,14 @@ func (m *mapping) parseTarget(text string) error {
 		text = after
 	}
 	if strings.Contains(text, "://") {
-		return errors.New("use [host:]port[/path]; the service is reached by plain HTTP")
+		return errors.New("use [host:]port[/path]; the proxy connects to the service by plain HTTP")
 	}
 	address, path, ok := strings.Cut(text, "/")
 	if ok {
 		m.toPath = "/" + path
 	}
 	if strings.ContainsAny(path, "?#") || (&url.URL{Path: m.toPath}).EscapedPath() != m.toPath {
-		return errors.New("the path must be a plain path")
+		return errors.New("the path must not contain a query, a fragment or characters that need escaping")
 	}
 	host, port := "", address
 	if i := strings.LastIndexByte(address, ':'); i >= 0 {
@@ -215,15 +214,14 @@ func (m *mapping) parseTarget(text string) error {
 	if m.toPort, err = parsePort(port); err != nil {
 		return err
 	}
-	// Only these: 127.1, 0x7f.1, 2130706433 and names that resolve to loopback are other ways
-	// to write an address, which nobody needs here and which would have to be checked.
+	// Other notations of loopback, such as 127.1, 0x7f.1, 2130706433 and host names, are refused.
 	switch strings.ToLower(host) {
 	case "", "localhost", "127.0.0.1":
 		m.toHost = "127.0.0.1"
 	case "::1", "[::1]":
 		m.toHost = "::1"
 	default:
-		return fmt.Errorf("%.80q is not this machine; use a port, 127.0.0.1:port or [::1]:port", host)
+		return fmt.Errorf("host %.80q is not this machine; use a port, 127.0.0.1:port or [::1]:port", host)
 	}
 	return nil
 }
@@ -251,7 +249,7 @@ func hasPrefix(path, prefix string) bool {
 	return ok && (rest == "" || strings.HasSuffix(prefix, "/") || rest[0] == '/')
 }
 
-// covered returns whether a connection may carry mapped requests, so that it must be looked into.
+// covered reports whether a connection may carry mapped requests, so that the proxy must intercept it.
 func (r *rules) covered(host string, port int) bool {
 	return slices.ContainsFunc(r.mappings, func(m mapping) bool { return m.covers(host, port) })
 }
@@ -269,7 +267,7 @@ func (r *rules) match(scheme, host string, port int, path string) *mapping {
 	return nil
 }
 
-// glob matches a name; * stands for any characters.
+// glob matches a name; * matches any characters.
 func glob(pattern, name string) bool {
 	head, rest, wild := strings.Cut(pattern, "*")
 	name, ok := strings.CutPrefix(name, head)
@@ -284,8 +282,8 @@ func glob(pattern, name string) bool {
 	return false
 }
 
-// parsePattern parses a host that bypasses the upstream proxy: a name with its subdomains,
-// *.name, .name, an address or a network.
+// parsePattern parses a pattern for hosts that bypass the upstream proxy: a name with its subdomains, *.name, .name, an
+// address or a network.
 func parsePattern(text string) (pattern, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	p := pattern{text: text}
@@ -314,7 +312,7 @@ func (p pattern) matches(host string) bool {
 	return glob(p.text, host) || !strings.Contains(p.text, "*") && strings.HasSuffix(host, "."+p.text)
 }
 
-// bypass returns why a host does not use the upstream proxy, empty if it does.
+// bypass returns why a host does not use the upstream proxy. It is empty if the host uses it.
 func (r *rules) bypass(host string) string {
 	for _, p := range r.exclude {
 		if p.matches(host) {
@@ -322,7 +320,7 @@ func (r *rules) bypass(host string) string {
 		}
 	}
 	if len(r.include) > 0 && !slices.ContainsFunc(r.include, func(p pattern) bool { return p.matches(host) }) {
-		return "not on the list of included hosts"
+		return "not in the list of included hosts"
 	}
 	return ""
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/socks"
 )
 
-// ServeConn serves one client and returns when the connection has ended. Its caller has checked
-// that the client may use the proxy: see outlet.Config.
+// ServeConn serves one client and returns when the connection has ended. The caller has checked that the client may use the
+// proxy: see relay.Config.
 func (s *Service) ServeConn(c net.Conn) {
 	if s.life.Err() != nil {
 		c.Close()
@@ -79,34 +79,34 @@ func (c *client) CloseWrite() error {
 }
 
 func (s *Service) startServers() {
-	quiet := func() *http.Server {
+	newServer := func() *http.Server {
 		return &http.Server{
 			BaseContext: func(net.Listener) context.Context { return s.life }, ReadHeaderTimeout: helloTimeout,
 			IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 			ErrorLog: newLogger(s.cfg.Log),
 		}
 	}
-	server, within := quiet(), quiet()
-	server.Handler, within.Handler = http.HandlerFunc(s.serveHTTP), http.HandlerFunc(s.serveWithin)
+	server, inner := newServer(), newServer()
+	server.Handler, inner.Handler = http.HandlerFunc(s.serveHTTP), http.HandlerFunc(s.serveDecrypted)
 	server.ConnState = func(c net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
 			c.(*client).finish()
 		}
 	}
-	within.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, tunnelKey{}, c) }
-	s.funnel, s.inner = newFunnel(s.life), newFunnel(s.life)
+	inner.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, tunnelKey{}, c) }
+	s.funnel, s.tunnel = newFunnel(s.life), newFunnel(s.life)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life.Err() != nil { // Close waits for nothing that starts later
+	if s.life.Err() != nil { // Close does not wait for goroutines that start later
 		return
 	}
-	s.server, s.within = server, within
+	s.server, s.inner = server, inner
 	s.work.Go(func() { server.Serve(s.funnel) })
-	s.work.Go(func() { within.Serve(s.inner) })
+	s.work.Go(func() { inner.Serve(s.tunnel) })
 }
 
-// finish ends ServeConn. The server calls it for connections that it keeps to the end, and
-// the handler of CONNECT for those that it has taken over.
+// finish ends ServeConn. The server calls it when it closes a connection, and the handler of CONNECT for a connection that it
+// has hijacked.
 func (c *client) finish() {
 	c.once.Do(func() { close(c.done) })
 }
@@ -132,7 +132,7 @@ func (s *Service) serveSOCKS(c *client) {
 		}
 		return
 	}
-	remote, err := s.tunnel(s.life, host, port, rec)
+	remote, err := s.dial.tunnel(s.life, host, port, rec)
 	rec.end(err)
 	if err != nil {
 		socks.Answer(c.Conn, socksReply(err))
@@ -157,14 +157,14 @@ func socksReply(err error) socks.Reply {
 	return socks.HostUnreachable
 }
 
-// link is a connection that is forwarded unchanged.
+// link is a connection that the proxy forwards unchanged.
 type link struct {
 	net.Conn
 	host string
 	port int
 }
 
-// relay forwards both ways until both have ended.
+// relay forwards both directions until both have ended.
 func (s *Service) relay(client, remote net.Conn, host string, port int) {
 	l := &link{remote, host, port}
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func (s *Service) relay(client, remote net.Conn, host string, port int) {
 	if s.life.Err() != nil {
 		remote.Close()
 	}
-	relay.Relay(client, remote)
+	relay.Forward(client, remote)
 }
 
 // serveHTTP serves HTTP clients: CONNECT, and requests with an absolute URL.
@@ -202,10 +202,10 @@ func (s *Service) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.forward(w, r, r.URL.Scheme, host, port, rec)
 }
 
-// forward answers a request from a mapped service, or sends it on.
+// forward sends a request to the service of its mapping, or to its host.
 func (s *Service) forward(w http.ResponseWriter, r *http.Request, scheme, host string, port int, rec *record) {
 	h := w.Header()
-	h["Date"] = nil // the service's own headers count
+	h["Date"] = nil // the response has the headers of the service only
 	h["Content-Type"] = nil
 	http.NewResponseController(w).EnableFullDuplex()
 	m := s.rules.Load().match(scheme, host, port, r.URL.Path)
@@ -220,13 +220,13 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, scheme, host s
 	}
 	if m != nil {
 		rec.route("mapping", m.source)
-		proxy.Transport = s.local
+		proxy.Transport = s.mapped
 		proxy.Rewrite = func(p *httputil.ProxyRequest) { m.rewrite(p, scheme) }
 	} else {
-		rec.route(s.routeOf(host))
+		rec.route(s.dial.routeOf(host))
 		proxy.Transport = s.plain
 		if scheme == "https" || r.Context().Value(tunnelKey{}) != nil {
-			proxy.Transport = s.real
+			proxy.Transport = s.direct
 		}
 		proxy.Rewrite = func(p *httputil.ProxyRequest) {
 			p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"] // ReverseProxy removes it
@@ -240,8 +240,8 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, scheme, host s
 	rec.end(nil)
 }
 
-// rewrite points a request at the service of a mapping. The service sees the host that the
-// client asked for. As with nginx, a target with a path replaces the path of the source.
+// rewrite changes the target of a request to the service of a mapping. The service gets the host of the client's request. As
+// with nginx, a target with a path replaces the path of the source.
 func (m *mapping) rewrite(p *httputil.ProxyRequest, scheme string) {
 	out := p.Out
 	out.URL.Scheme, out.URL.Host = "http", net.JoinHostPort(m.toHost, strconv.Itoa(m.toPort))
@@ -260,7 +260,7 @@ func (m *mapping) rewrite(p *httputil.ProxyRequest, scheme string) {
 	out.Header.Set("X-Forwarded-For", "127.0.0.1")
 }
 
-// serveConnect opens a tunnel, and looks into it if its host is mapped.
+// serveConnect opens a tunnel, and intercepts it if its host is mapped.
 func (s *Service) serveConnect(w http.ResponseWriter, r *http.Request) {
 	host, port, err := splitTarget(r.Host, "443")
 	rec := s.log.begin("CONNECT", host, port)
@@ -272,9 +272,9 @@ func (s *Service) serveConnect(w http.ResponseWriter, r *http.Request) {
 	var remote net.Conn
 	covered := s.rules.Load().covered(host, port)
 	if covered {
-		rec.drop() // its requests are recorded
+		rec.drop() // the requests inside are recorded
 	} else {
-		remote, err = s.tunnel(r.Context(), host, port, rec)
+		remote, err = s.dial.tunnel(r.Context(), host, port, rec)
 		rec.end(err)
 		if err != nil {
 			status, text := explain(err)
@@ -326,8 +326,8 @@ func splitTarget(target, standard string) (string, int, error) {
 	return host, n, err
 }
 
-// cleanHost returns a name in lower case, or an address in its usual form. Other ways to
-// write an address are refused: not all programs agree on what they mean.
+// cleanHost returns a name in lower case, or an address in its canonical form. It refuses other notations of addresses,
+// because programs interpret them differently.
 func cleanHost(text string) (string, error) {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		if ip.Zone() != "" {

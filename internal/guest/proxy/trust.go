@@ -16,14 +16,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 )
 
-// bundleVariables name a file with everybody whom a program trusts.
+// bundleVariables name a file with all certificate authorities that a program trusts.
 var bundleVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
 	"AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
 
-// bundles is where machines keep the authorities that they trust.
+// bundles are the usual files with trusted authorities.
 var bundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
 
-// nodeProxy makes fetch, http and https of a Node.js that ignores HTTP_PROXY use it.
+// nodeProxy makes fetch, http and https use HTTP_PROXY in versions of Node.js that ignore it.
 //
 //go:embed node.cjs
 var nodeProxy []byte
@@ -37,9 +37,8 @@ func openAuthority(state string) (*certificate.Authority, error) {
 	return certificate.OpenAuthority(filepath.Join(folder(state), "authority.pem"))
 }
 
-// Trust makes programs trust the sandbox's authority and Node.js use the proxy: it writes the
-// files and returns the environment with the variables that name them. A bundle that the
-// environment names already is part of ours.
+// Trust makes programs trust the sandbox's authority and Node.js use the proxy: it writes the files and returns the
+// environment with the variables that name them. The written bundle includes one that the environment already names.
 func Trust(state string, env []string) ([]string, error) {
 	ca, err := openAuthority(state)
 	if err != nil {
@@ -78,8 +77,7 @@ func Trust(state string, env []string) ([]string, error) {
 	return env, nil
 }
 
-// point makes programs that start from now on use the proxy, and trust mapped hosts if there
-// are any; s.mu is held.
+// point makes new programs use the proxy, and trust mapped hosts if there are any. The caller must hold s.mu.
 func (s *Service) point(ctx context.Context, r *rules) {
 	if s.cfg.Runner == nil || s.cfg.Environ == nil {
 		return
@@ -103,20 +101,19 @@ func (s *Service) point(ctx context.Context, r *rules) {
 	}
 	if !before && s.pointed {
 		s.cfg.Runner.Amend(env)
-		op.Hint(ctx, "the browser uses this at once; so do shells and programs that start from now on, but those that run already may not")
+		op.Hint(ctx, "the browser and new shells and programs use the change immediately; restart running programs if they do not")
 	}
 }
 
-// Pointed notes that programs have been pointed at the proxy from the start, and whether they
-// trust mapped hosts.
-func (s *Service) Pointed(trusting bool) {
+// SetPointed records that programs use the proxy from the start, and whether they trust mapped hosts.
+func (s *Service) SetPointed(trusting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pointed, s.trusted = true, trusting
 }
 
-// BrowserSwitches make Chromium trust the sandbox's authority. The second hides a warning
-// about the first.
+// BrowserSwitches returns the switches that make Chromium trust the sandbox's authority. The second one hides a warning about
+// the first.
 func (s *Service) BrowserSwitches() []string {
 	ca, err := s.ca()
 	if err != nil {

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// credentialLife is how long the output of a credential command is used.
+	// credentialLife is how long the output of a credential command is valid.
 	credentialLife    = 5 * time.Minute
 	credentialTimeout = 10 * time.Second
 	maxCommand        = 4096
 	mask              = "********"
 )
 
-// upstream is a proxy that traffic is sent through.
+// upstream is an upstream proxy.
 type upstream struct {
 	scheme, host, port string
 	user, password     string
 	command            string // prints user:password
 
 	mu    sync.Mutex
-	fresh time.Time // until when the credentials of the command are used
+	fresh time.Time // the output of the command is valid until then
 }
 
 func parseUpstream(text string) (*upstream, error) {
@@ -60,7 +60,7 @@ func parseUpstream(text string) (*upstream, error) {
 	return up, nil
 }
 
-// address is host:port.
+// address returns host:port.
 func (u *upstream) address() string { return net.JoinHostPort(u.host, u.port) }
 
 // credentials returns user and password, from the command if there is one.
@@ -74,21 +74,21 @@ func (u *upstream) credentials(ctx context.Context, runner *proc.Runner) (user, 
 	defer cancel()
 	res, err := runner.Run(ctx, proc.Command{Path: "/bin/bash", Args: []string{"-c", u.command}, Limit: 64 << 10})
 	if err != nil {
-		return "", "", fmt.Errorf("run the command that prints the credentials: %w", err)
+		return "", "", fmt.Errorf("run the credentials command: %w", err)
 	}
 	if res.Exit.Code != 0 {
-		return "", "", fmt.Errorf("the command that prints the credentials failed with exit code %d: %s",
+		return "", "", fmt.Errorf("the credentials command failed with exit code %d: %s",
 			res.Exit.Code, proc.LastLine(res.Stderr))
 	}
 	user, password, ok := strings.Cut(strings.TrimSpace(string(res.Stdout)), ":")
 	if !ok || strings.ContainsAny(user+password, "\r\n") {
-		return "", "", errors.New("the command for the credentials must print user:password on one line")
+		return "", "", errors.New("the credentials command must print user:password on one line")
 	}
 	u.user, u.password, u.fresh = user, password, time.Now().Add(credentialLife)
 	return user, password, nil
 }
 
-// expire makes the next use run the command again. It reports whether that can help.
+// expire makes the next use run the command again. It reports whether there is a command.
 func (u *upstream) expire() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -128,10 +128,10 @@ func (s *Service) GetUpstream(context.Context, op.None) (*Upstream, error) {
 	return new(u.describe()), nil
 }
 
-// UpstreamIn is a new upstream proxy.
+// UpstreamIn is the input of SetUpstream.
 type UpstreamIn struct {
 	Server  string  `json:"server" doc:"host:port, or an http://, https:// or socks5:// URL, with user:password@ if needed"`
-	AuthCmd *string `json:"auth_cmd" doc:"Shell command that prints user:password, which replaces the credentials in server"`
+	AuthCmd *string `json:"auth_cmd" doc:"Shell command that prints user:password; overrides the credentials in server"`
 }
 
 // SetUpstream replaces the upstream proxy.
@@ -141,7 +141,7 @@ func (s *Service) SetUpstream(ctx context.Context, in UpstreamIn) (Upstream, err
 		return Upstream{}, op.Errorf(op.Invalid, "%w", err)
 	}
 	if u.command = op.Value(in.AuthCmd); len(u.command) > maxCommand {
-		return Upstream{}, op.Errorf(op.Invalid, "auth_cmd is longer than %d bytes", maxCommand)
+		return Upstream{}, op.Errorf(op.Invalid, "auth_cmd exceeds the limit of %d bytes", maxCommand)
 	}
 	if _, _, err := u.credentials(ctx, s.cfg.Runner); err != nil {
 		return Upstream{}, op.Errorf(op.Invalid, "auth_cmd: %w", err)

@@ -15,7 +15,7 @@ import (
 //go:embed recipe/code-server.sh
 var codeRecipe string
 
-// codeSettings are the settings of VS Code before a person changes them.
+// codeSettings are the initial settings of VS Code.
 const codeSettings = `{
 	"telemetry.telemetryLevel": "off",
 	"update.mode": "none",
@@ -33,9 +33,9 @@ const codeSettings = `{
 func newCodeServer(s *Service) *program {
 	p := &program{
 		name: "code-server", title: "VS Code", path: "/code-server", operation: "code_server", recipe: codeRecipe,
-		doc:   "VS Code in the browser, with the workspace open. It starts on the first visit.",
-		keeps: "Files that were saved are kept.",
-		// code-server itself replies before VS Code works. It remembers the folder, which is the one it opens anyway.
+		doc:   "VS Code in the browser. It opens the workspace, and starts on the first visit.",
+		keeps: "Saved files are kept.",
+		// code-server responds before VS Code works. It remembers the folder of this request, which is the default one.
 		probe: "/?folder=" + url.QueryEscape(s.cfg.Workspace), mark: "vscode-workbench-web-configuration",
 		entry: func(path string) bool { return path == "/" },
 	}
@@ -44,7 +44,7 @@ func newCodeServer(s *Service) *program {
 	return newProgram(s, p)
 }
 
-// findCodeServer finds the component, or code-server in the PATH.
+// findCodeServer returns the command of the component, or of code-server in the PATH.
 func (p *program) findCodeServer() ([]string, error) {
 	for _, dir := range p.s.cfg.Components {
 		node, entry := filepath.Join(dir, p.name, "node"), filepath.Join(dir, p.name, "node_modules", "code-server", "out", "node", "entry.js")
@@ -63,8 +63,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// prepareCodeServer writes the first settings, and returns the command. Settings and extensions are where code-server
-// itself has them by default, so that its command line sees the same ones.
+// prepareCodeServer writes the initial settings, and returns the command. Settings and extensions have the default paths of
+// code-server, so that its command line uses the same ones.
 func (p *program) prepareCodeServer(argv []string, dir, socket string) (proc.Command, error) {
 	data := filepath.Join(p.s.cfg.Home, ".local", "share", "code-server")
 	user := filepath.Join(data, "User")
@@ -83,16 +83,16 @@ func (p *program) prepareCodeServer(argv []string, dir, socket string) (proc.Com
 		"--user-data-dir", data, "--extensions-dir", filepath.Join(data, "extensions"),
 		"--disable-telemetry", "--disable-update-check", "--disable-workspace-trust",
 		"--disable-getting-started-override", "--ignore-last-opened",
-		// The server in front has checked the origin, and pages of a bare address of a hub have none.
+		// The server has already checked the origin, and pages under a path of a hub have none.
 		"--trusted-origins", "*",
 		p.s.cfg.Workspace,
 	}
-	// Its view of ports leads to our previews. Relative, so that it works below any prefix.
+	// Its view of ports links to the previews. The path is relative, so that it works under any prefix.
 	env := append(p.s.cfg.Runner.Environ(), "VSCODE_PROXY_URI=../proxy/{{port}}/")
 	return proc.Command{Path: argv[0], Args: append(argv[1:len(argv):len(argv)], args...), Dir: p.s.cfg.Workspace, Env: env}, nil
 }
 
-// writeNew writes a file that does not exist; one that does is left alone.
+// writeNew writes a file unless it exists.
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -20,9 +20,9 @@ const installTime = 20 * time.Minute
 // Component describes a component.
 type Component struct {
 	Name       string   `json:"name" doc:"Name of the component"`
-	Title      string   `json:"title" doc:"Name for people"`
+	Title      string   `json:"title" doc:"Display name"`
 	Path       string   `json:"path" doc:"Path of its page"`
-	State      string   `json:"state" enum:"absent,installing,idle,starting,ready,failed" doc:"absent if it is not installed; idle if it starts on the first visit"`
+	State      string   `json:"state" enum:"absent,installing,idle,starting,ready,failed" doc:"idle: installed, starts on the first visit"`
 	Why        string   `json:"why,omitempty" doc:"Reason of the state"`
 	Installing *Install `json:"installing,omitempty" doc:"Progress of the installation, if one is running"`
 	Failure    string   `json:"failure,omitempty" doc:"Why the last installation failed"`
@@ -30,16 +30,16 @@ type Component struct {
 
 // Install is the progress of an installation.
 type Install struct {
-	Percent int    `json:"percent" doc:"How much is done, in percent"`
-	Step    string `json:"step" doc:"What is being done"`
+	Percent int    `json:"percent" doc:"Progress in percent"`
+	Step    string `json:"step" doc:"Current step"`
 }
 
-// installation is that of one program. There is at most one at a time.
+// installation is the installation of a program. At most one runs at a time.
 type installation struct {
 	mu      sync.Mutex
 	now     *Install
-	done    chan struct{} // closed when the running one has ended
-	failure string        // of the last one
+	done    chan struct{} // closed when the current installation has ended
+	failure string        // error of the last installation
 }
 
 // List lists the components.
@@ -67,18 +67,18 @@ func (p *program) describe() Component {
 // InstallIn names a component.
 type InstallIn struct {
 	Name string `path:"name" doc:"Name of the component, such as code-server"`
-	Wait bool   `json:"wait" default:"true" doc:"Whether to reply when the installation has ended. Otherwise the list of components tells its progress"`
+	Wait bool   `json:"wait" default:"true" doc:"Wait for the end; otherwise the list of components reports the progress"`
 }
 
 // Install installs a component.
 func (s *Service) Install(ctx context.Context, in InstallIn) (Component, error) {
 	p, ok := s.find(in.Name)
 	if !ok {
-		return Component{}, op.Errorf(op.NotFound, "no component %q, or it is disabled; there are: %s", in.Name,
+		return Component{}, op.Errorf(op.NotFound, "component %q is unknown or disabled; use one of %s", in.Name,
 			strings.Join(s.Components(), ", "))
 	}
 	if _, err := p.find(); err == nil {
-		op.Say(ctx, "%s is installed already", p.title)
+		op.Say(ctx, "%s is already installed", p.title)
 		return p.describe(), nil
 	}
 	done, err := p.beginInstall()
@@ -91,7 +91,7 @@ func (s *Service) Install(ctx context.Context, in InstallIn) (Component, error) 
 	select {
 	case <-done:
 	case <-ctx.Done():
-		return Component{}, op.Errorf(op.Canceled, "the installation of %s continues", p.title)
+		return Component{}, op.Errorf(op.Canceled, "the installation of %s continues in the background", p.title)
 	}
 	c := p.describe()
 	if c.Failure != "" {
@@ -101,7 +101,7 @@ func (s *Service) Install(ctx context.Context, in InstallIn) (Component, error) 
 	return c, nil
 }
 
-// beginInstall begins an installation, unless one is running, and returns what is closed at its end.
+// beginInstall starts an installation, unless one is running. The returned channel is closed at its end.
 func (p *program) beginInstall() (<-chan struct{}, error) {
 	i := &p.install
 	i.mu.Lock()
@@ -110,7 +110,7 @@ func (p *program) beginInstall() (<-chan struct{}, error) {
 		return i.done, nil
 	}
 	if len(p.s.cfg.Components) == 0 {
-		return nil, op.Errorf(op.Unsupported, "there is no folder for components; set AIO_COMPONENTS")
+		return nil, op.Errorf(op.Unsupported, "no folder for components; set AIO_COMPONENTS")
 	}
 	if !p.s.begin() {
 		return nil, op.Errorf(op.Unavailable, "%w", errStopping)
@@ -146,7 +146,7 @@ func (p *program) runRecipe() error {
 		return fmt.Errorf("the installer %v: %s", res.Exit, lastLines(res.Stderr, 3))
 	}
 	if _, err := p.find(); err != nil {
-		return fmt.Errorf("the installer left nothing in %q that works: %w", dir, err)
+		return fmt.Errorf("the installer created no working component in %q: %w", dir, err)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func lastLines(b []byte, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")
 }
 
-// progress reads what a recipe reports: lines of "@PERCENT STEP".
+// progress parses the output of a recipe: lines of "@PERCENT STEP".
 type progress struct {
 	i    *installation
 	rest []byte

@@ -67,7 +67,7 @@ func wheel(t *testing.T, name, version string, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// index serves a Python index with the very versions that the recipe names. It lacks one of them while the file exists.
+// index serves a Python index with the versions of the recipe. One of them is missing while the file lacks exists.
 func index(t *testing.T, lacks string) string {
 	t.Helper()
 	recipe, err := os.ReadFile("recipe/jupyterlab.sh")
@@ -101,8 +101,8 @@ func index(t *testing.T, lacks string) string {
 	return s.URL + "/simple"
 }
 
-// TestInstallLab: the recipe of JupyterLab makes a Python environment from an index, says why it cannot, and leaves nothing
-// then. What it has made starts.
+// TestInstallLab: the recipe of JupyterLab creates a Python environment from an index, and the program in it starts. If the
+// recipe fails, it explains the reason and removes all files.
 func TestInstallLab(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -117,7 +117,7 @@ func TestInstallLab(t *testing.T) {
 		t.Errorf("an index that lacks a package: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, "home/components/*")); len(left) != 0 {
-		t.Errorf("it left %v", left)
+		t.Errorf("files were not removed: %v", left)
 	}
 	must(t, os.Remove(lacks))
 
@@ -127,13 +127,13 @@ func TestInstallLab(t *testing.T) {
 	}
 	dir := filepath.Join(b.dir, "home", "components", "jupyterlab")
 	if pip, _ := filepath.Glob(filepath.Join(dir, "lib/python3*/site-packages/pip")); len(pip) != 0 {
-		t.Errorf("what is not needed is left: %v", pip)
+		t.Errorf("unneeded files were not removed: %v", pip)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm()&0o055 != 0o055 {
-		t.Errorf("others cannot use it: %v, %v", info.Mode(), err)
+		t.Errorf("other users cannot use it: %v, %v", info.Mode(), err)
 	}
 	if all, _ := filepath.Glob(filepath.Join(b.dir, "home", "components", "*")); !slices.Equal(all, []string{dir}) {
-		t.Errorf("there is more than the component: %v", all)
+		t.Errorf("there are files besides the component: %v", all)
 	}
 	if res, body := b.get("/jupyter/lab/tree/x.ipynb"); res.StatusCode != http.StatusOK || body != "the lab that was installed" {
 		t.Errorf("after the installation: %d %s", res.StatusCode, body)

@@ -15,12 +15,12 @@ import (
 //go:embed recipe/jupyterlab.sh
 var labRecipe string
 
-// labConfig makes the kernels of the lab those of the sandbox's sessions.
+// labConfig makes JupyterLab use the kernels of the sandbox's sessions.
 //
 //go:embed lab.py
 var labConfig string
 
-// labSettings are settings of the lab before a person changes them, by name.
+// labSettings are the initial settings of JupyterLab, by name.
 var labSettings = map[string]string{
 	"themes":       `{"adaptive-theme": true}`,
 	"notification": `{"fetchNews": "false", "checkForUpdates": false}`,
@@ -30,10 +30,10 @@ var labSettings = map[string]string{
 func newLab(s *Service) *program {
 	p := &program{
 		name: "jupyterlab", title: "JupyterLab", path: "/jupyter", operation: "jupyter_lab", recipe: labRecipe,
-		doc: "JupyterLab on the kernels of the code operations: sessions of agents are there with their " +
+		doc: "JupyterLab with the kernels of the code operations: it shows the sessions of agents with their " +
 			"variables. It starts on the first visit.",
-		keeps: "Kernels with their variables, and files that were saved, are kept.",
-		probe: "/api/sessions", mark: "[", // by then it knows the kernels, to which open pages reconnect
+		keeps: "Saved files, and kernels with their variables, are kept.",
+		probe: "/api/sessions", mark: "[", // it responds after it has found the kernels, to which open pages reconnect
 		entry: func(path string) bool { return path == "/" || path == "/lab" || strings.HasPrefix(path, "/lab/") },
 	}
 	p.find = p.findLab
@@ -44,7 +44,7 @@ func newLab(s *Service) *program {
 	return newProgram(s, p)
 }
 
-// findLab finds the component, or a lab in the Python environment of the sandbox.
+// findLab returns the command of the component, or of JupyterLab in the Python environment of the sandbox.
 func (p *program) findLab() ([]string, error) {
 	var dirs []string
 	for _, dir := range p.s.cfg.Components {
@@ -59,7 +59,7 @@ func (p *program) findLab() ([]string, error) {
 	return nil, errors.New("install it with: aio component install " + p.name)
 }
 
-// prepareLab writes the configuration and the first settings, and returns the command.
+// prepareLab writes the configuration and the initial settings, and returns the command.
 func (p *program) prepareLab(argv []string, dir, socket string) (proc.Command, error) {
 	config := filepath.Join(dir, "config.py")
 	if err := writeNew(config, labConfig); err != nil {
@@ -74,7 +74,7 @@ func (p *program) prepareLab(argv []string, dir, socket string) (proc.Command, e
 			return proc.Command{}, fmt.Errorf("write JupyterLab's settings: %w", err)
 		}
 	}
-	// Which notebook uses which session survives the lab.
+	// The assignment of notebooks to sessions persists.
 	state := filepath.Join(p.s.cfg.State, "workbench")
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return proc.Command{}, fmt.Errorf("create the folder of JupyterLab's state: %w", err)

@@ -1,8 +1,8 @@
 """Configures JupyterLab so that its kernels are the sandbox's own sessions.
 
-A kernel of the lab is a session of /v1/jupyter under the same name: one that an agent has made is listed with its
-variables, one that a person starts is there for agents. The lab owns none of them: they outlive it, and it finds them
-again, under the same IDs, when it is started anew.
+A kernel of JupyterLab is a session of /v1/jupyter with the same name: JupyterLab lists sessions of agents with their
+variables, and agents can use kernels that a person starts. Kernels outlive JupyterLab, which finds them under the same IDs
+after a restart.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_server.services.sessions.sessionmanager import SessionManager
 from tornado import web
 
-API = os.environ["AIO_API_URL"].removeprefix("unix:")  # the socket at which programs of the sandbox need no credentials
+API = os.environ["AIO_API_URL"].removeprefix("unix:")  # the socket for programs of the sandbox, which need no credentials
 NAMESPACE = uuid.UUID("5d1c5a3e-8f0e-4b59-9c1b-0d3f5b0a7c11")
 
 
@@ -59,12 +59,12 @@ def path_of(name):
 
 
 def id_of(name):
-    """The kernel ID of a session, which is the same in every lab."""
+    """Returns the kernel ID of a session, which never changes."""
     return str(uuid.uuid5(NAMESPACE, name))
 
 
 class Listing:
-    """The sessions of the sandbox, not older than a moment."""
+    """Caches the sessions of the sandbox for a short time."""
 
     at, sessions = 0.0, {}
 
@@ -75,12 +75,12 @@ class Listing:
 
 
 listing = Listing()
-names = {}  # of sessions by kernel ID
-adopting = set()  # kernels that others have made, while the lab gets to know them
+names = {}  # session names by kernel ID
+adopting = set()  # existing kernels that are being added to the list
 
 
 class Provisioner(KernelProvisionerBase):
-    """Gets kernels from the sandbox's server, which starts, watches and ends them."""
+    """Gets kernels from the sandbox's server, which starts, monitors and ends them."""
 
     session = None
     deleted = False
@@ -94,7 +94,7 @@ class Provisioner(KernelProvisionerBase):
 
     async def launch_kernel(self, cmd, **kwargs):
         name = names[self.kernel_id]
-        if self.kernel_id not in adopting:  # else it would come back if somebody has deleted it meanwhile
+        if self.kernel_id not in adopting:  # otherwise a deleted session would be recreated
             await ask("POST", "/v1/jupyter/sessions/create", {"session_id": name, "kernel_name": self.parent.kernel_name, "cwd": kwargs.get("cwd")})
         self.session = (await listing.get()).get(name)
         if self.session is None:
@@ -109,7 +109,7 @@ class Provisioner(KernelProvisionerBase):
             return 0
         now = (await listing.get(1.0)).get(names.get(self.kernel_id))
         if now is None:
-            return None  # deleted by somebody else: the list of kernels drops it, and it must not be started again
+            return None  # deleted elsewhere: the list of kernels drops it, and it must not be restarted
         return 1 if now["state"] == "stopped" else None
 
     async def wait(self):
@@ -126,7 +126,7 @@ class Provisioner(KernelProvisionerBase):
                 pass
 
     async def kill(self, restart=False):
-        # Whoever restarts a kernel by force does not always say so: only cleanup knows.
+        # restart is not always set for a forced restart: only cleanup has the right value.
         await self.send_signal(signal.SIGKILL)
 
     async def terminate(self, restart=False):
@@ -142,7 +142,7 @@ class Provisioner(KernelProvisionerBase):
             try:
                 await ask("DELETE", path_of(names[self.kernel_id]))
             except web.HTTPError:
-                pass  # somebody else was faster
+                pass  # already deleted
 
     async def cleanup(self, restart=False):
         if not restart:
@@ -162,11 +162,11 @@ provisioners.default_provisioner_name = "cove"
 
 
 class Kernels(AsyncMappingKernelManager):
-    """The kernels are the sessions that have one."""
+    """Lists the sessions with a kernel as kernels."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.found = set()  # kernels that others have made
+        self.found = set()  # kernels that were not started here
         self.turn = asyncio.Lock()
 
     async def _async_start_kernel(self, *, kernel_id=None, path=None, **kwargs):
@@ -184,16 +184,16 @@ class Kernels(AsyncMappingKernelManager):
     start_kernel = _async_start_kernel
 
     async def new_name(self, notebook):
-        """A session is named after its notebook."""
+        """Returns a session name for a notebook."""
         base = os.path.splitext(os.path.basename(notebook or ""))[0][:100] or "lab"
         taken = {*await listing.get(), *names.values()}
         return next(name for n in range(len(taken) + 2) if (name := base if n == 0 else f"{base} {n + 1}") not in taken)
 
     async def adopt(self):
-        """Follows what others did with sessions."""
+        """Adds and removes kernels according to the sessions of the sandbox."""
         async with self.turn:
             before = [(kernel_id, names[kernel_id]) for kernel_id in self._kernels if kernel_id in names]
-            sessions = await listing.get()  # which may lack what has started meanwhile
+            sessions = await listing.get()  # may lack sessions that have just started
             for kernel_id, name in before:
                 if name not in sessions and kernel_id in self._kernels:
                     self._kernels[kernel_id].stop_restarter()
@@ -208,8 +208,8 @@ class Kernels(AsyncMappingKernelManager):
                     try:
                         await self.start_kernel(kernel_id=kernel_id, kernel_name=session["kernel_name"])
                         self.found.add(kernel_id)
-                    except (web.HTTPError, OSError) as error:  # it went away meanwhile; if it did not, the next list has it
-                        self.log.info("Session %s is not taken over: %s", name, error)
+                    except (web.HTTPError, OSError) as error:  # the session has ended; otherwise the next call retries
+                        self.log.info("Cannot add session %s: %s", name, error)
                     finally:
                         adopting.discard(kernel_id)
 
@@ -218,11 +218,11 @@ class Kernels(AsyncMappingKernelManager):
         return super().list_kernels()
 
     async def shutdown_all(self, now=False):
-        """The end of the lab is not that of the kernels."""
+        """Does nothing: kernels outlive JupyterLab."""
 
 
 class Sessions(SessionManager):
-    """Shows sessions that others have made under their names."""
+    """Shows sessions that were not started here under their names."""
 
     async def list_sessions(self):
         await self.kernel_manager.adopt()
@@ -236,7 +236,7 @@ class Sessions(SessionManager):
 
 
 class Specs(KernelSpecManager):
-    """The kernels that the sandbox's server finds."""
+    """Lists the kernel specifications of the sandbox's server."""
 
     known, at = {}, 0.0
 
@@ -253,7 +253,7 @@ class Specs(KernelSpecManager):
         return os.path.join(os.path.dirname(ipykernel.__file__), "resources")
 
     def find_kernel_specs(self):
-        # Further names of the same kernel are found, but not listed.
+        # Aliases of a kernel work, but are not listed.
         first = {kernel["display_name"]: name for name, kernel in reversed(self.list().items())}
         return {name: self.resources() for name in self.list() if name in first.values()}
 
@@ -268,7 +268,7 @@ class Specs(KernelSpecManager):
 
 
 def base_url(handler):
-    """Where the caller sees the lab, which the server in front says."""
+    """Returns the path of JupyterLab as the client sees it, which the sandbox's server sends."""
     return handler.request.headers.get("X-Cove-Base") or "/"
 
 
@@ -277,7 +277,7 @@ ExtensionHandlerMixin.base_url = property(base_url)
 
 
 def place(handler, config):
-    """Puts the addresses of the page below that of the caller."""
+    """Adds the path of JupyterLab to the addresses in the page."""
     base = base_url(handler).rstrip("/")
     return {key: base + value if key.startswith("full") and key.endswith("Url") and isinstance(value, str) and value.startswith("/") else value for key, value in config.items()}
 
@@ -290,7 +290,7 @@ c.ServerApp.tornado_settings = {"page_config_hook": place}
 c.ServerApp.base_url = "/"
 c.ServerApp.open_browser = False
 c.ServerApp.allow_root = True
-# The server in front has authenticated the caller and checked the origin.
+# The sandbox's server has authenticated the client and checked the origin.
 c.ServerApp.allow_remote_access = True
 c.ServerApp.disable_check_xsrf = True
 c.IdentityProvider.token = ""

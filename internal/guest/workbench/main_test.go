@@ -25,7 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// TestMain is also the program under the name of Node.js, and the guard of its processes.
+// TestMain is also the stand-in of code-server, and the guard of its processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && strings.HasSuffix(os.Args[1], "entry.js") {
 		if err := serveStandIn(os.Args[2:]); err != nil {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// serveStandIn is a server that is started as code-server is, and tells what it gets.
+// serveStandIn is a server with the arguments of code-server. It responds with its arguments and the request.
 func serveStandIn(args []string) error {
 	value := func(flag string) string { return args[slices.Index(args, flag)+1] }
 	workspace := args[len(args)-1]
@@ -81,7 +81,7 @@ func serveStandIn(args []string) error {
 	}))
 }
 
-// bench is the service behind the real sign-in, with a stand-in for code-server.
+// bench is the service behind real authentication, with a stand-in for code-server.
 type bench struct {
 	*workbench.Service
 	t      *testing.T
@@ -90,7 +90,7 @@ type bench struct {
 	url    string
 }
 
-// newBench starts the server. The change may remove the stand-in from the configuration; env is for programs.
+// newBench starts the server. change may change the configuration. env is the environment of programs.
 func newBench(t *testing.T, change func(*workbench.Config), env ...string) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir()}
@@ -125,7 +125,7 @@ func newBench(t *testing.T, change func(*workbench.Config), env ...string) *benc
 	return b
 }
 
-// install puts the stand-in where a recipe would put code-server.
+// install installs the stand-in into the folder of code-server.
 func (b *bench) install(dir string) {
 	b.t.Helper()
 	entry := filepath.Join(dir, "node_modules", "code-server", "out", "node", "entry.js")
@@ -141,12 +141,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// get sends a request without following redirects; header are pairs.
+// get sends a request without following redirects. header contains names and values.
 func (b *bench) get(path string, header ...string) (*http.Response, string) {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, b.url, nil)
 	must(b.t, err)
-	r.URL.Opaque = path // as it is
+	r.URL.Opaque = path // unchanged
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}

@@ -23,41 +23,41 @@ const (
 	probeEvery = 25 * time.Millisecond
 	// maxFolder is the maximum path length of the folder for sockets.
 	maxFolder = 60
-	// outputLimit is how much of what a program prints is kept, to explain its end.
+	// outputLimit is how much output of a program is kept for error messages.
 	outputLimit = 8 << 10
 )
 
-// program is one program with pages, and what is special about it.
+// program is a program with pages.
 type program struct {
 	s         *Service
 	name      string // of the component
-	title     string // for people
-	path      string // where it is served, without a slash at the end
+	title     string // display name
+	path      string // path of its pages, without a slash at the end
 	operation string // name of the operation that serves it
 	doc       string
 	recipe    string // script that installs it
-	keeps     string // what its death has not cost, for people
+	keeps     string // sentence about data that survives a crash
 
 	// find returns the command that starts it, without arguments, or an error that says how to install it.
 	find func() ([]string, error)
-	// prepare writes what it needs into its private folder and the home, and returns its command.
+	// prepare writes its files into its private folder and the home, and returns its command.
 	prepare func(argv []string, dir, socket string) (proc.Command, error)
-	// probe is the path that replies with success once it works, and contains its mark.
+	// probe is a path that responds with success and contains mark when the program works.
 	probe, mark string
-	// entry reports whether a path, below that of the program, is that of a page that people open.
+	// entry reports whether a path of the program is a page that people open.
 	entry func(path string) bool
-	// request completes a request for the program; nil: nothing is missing.
+	// request changes a request for the program. It may be nil.
 	request func(r *httputil.ProxyRequest)
 
 	component *proc.Component[*instance]
 	install   installation
 
 	mu   sync.Mutex
-	last *instance // the latest one, even after its end
-	note string    // that it died, until somebody was told
+	last *instance // the latest instance, even after its end
+	note string    // reports a crash on the next visit
 }
 
-// newProgram completes a program.
+// newProgram initializes a program.
 func newProgram(s *Service, p *program) *program {
 	p.s = s
 	p.component = proc.NewComponent(proc.ComponentConfig[*instance]{
@@ -76,18 +76,18 @@ func (p *program) state() (state, why string) {
 	return string(st.Phase), st.Why
 }
 
-// instance is one run of a program.
+// instance is a run of a program.
 type instance struct {
 	*proc.Lifetime
 	process   *proc.Process
 	output    *proc.Capture
-	dir       string // holds its socket
+	dir       string // contains its socket
 	socket    string
 	transport *http.Transport
 	loops     sync.WaitGroup
 }
 
-// start starts the program and returns when its pages can be loaded. If that fails, nothing of it is left.
+// start starts the program and returns when its pages work. If it fails, it releases all resources.
 func (p *program) start(ctx context.Context) (*instance, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("not ready after %v", startTime))
 	defer cancel()
@@ -122,7 +122,7 @@ func (p *program) launch(ctx context.Context) (*instance, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", in.socket)
 		},
-		DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second, // less than any server's
+		DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second, // shorter than the timeouts of servers
 	}
 	command, err := p.prepare(argv, dir, in.socket)
 	if err == nil {
@@ -144,7 +144,7 @@ func (p *program) launch(ctx context.Context) (*instance, error) {
 	return in, nil
 }
 
-// makeFolder makes the private folder of an instance.
+// makeFolder creates the private folder of an instance.
 func (p *program) makeFolder() (string, error) {
 	base := filepath.Join(p.s.cfg.State, "workbench")
 	if p.s.cfg.State == "" || len(base) > maxFolder {
@@ -159,11 +159,11 @@ func (p *program) makeFolder() (string, error) {
 	return dir, nil
 }
 
-// await waits until a page can be loaded.
+// await waits until a page works.
 func (in *instance) await(ctx context.Context, path, mark string) error {
 	pause := time.NewTicker(probeEvery)
 	defer pause.Stop()
-	for !in.answers(ctx, path, mark) {
+	for !in.responds(ctx, path, mark) {
 		select {
 		case <-in.Done():
 			return fmt.Errorf("%w before it was ready: %s", in.Err(), in.lastLine())
@@ -175,7 +175,7 @@ func (in *instance) await(ctx context.Context, path, mark string) error {
 	return nil
 }
 
-// lastLine is the last thing that the program printed.
+// lastLine returns the last line of the program's output.
 func (in *instance) lastLine() string {
 	lines := strings.Split(strings.TrimSpace(in.output.String()), "\n")
 	return cmp.Or(strings.TrimSpace(lines[len(lines)-1]), "it printed nothing")

@@ -23,13 +23,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// maxProbe is how much of a reply is read to find the mark of a working page.
+// maxProbe is how much of a response is read to find the mark of a working page.
 const maxProbe = 256 << 10
 
-// deathTime is how long a visit that gets no reply waits for the news that the program has ended.
-const deathTime = 5 * time.Second
+// exitTime is how long a visit without a response waits for the exit of the program to be detected.
+const exitTime = 5 * time.Second
 
-// ServeHTTP shows that the program starts, or forwards to it.
+// ServeHTTP shows the waiting page while the program starts, and then forwards requests to the program.
 func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.s.begin() {
 		http.Error(w, errStopping.Error(), http.StatusServiceUnavailable)
@@ -42,7 +42,7 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if origin.IsLinked(r) && (r.URL.RawQuery != "" || path != "/") && !origin.IsFramed(r) {
-		// Another site must not choose what the program opens.
+		// Another site must not select what the program opens.
 		origin.Redirect(w, baseOf(r).Path+p.path+"/", "")
 		return
 	}
@@ -52,7 +52,7 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if visit && path == "/" && r.URL.RawQuery == "" && origin.IsFramed(r) && hasPass(baseOf(r)) {
-		p.servePage(w, r, path, "", "framed") // it finds out whether the program can run there
+		p.servePage(w, r, path, "", "framed") // the page checks whether the program can run in the frame
 		return
 	}
 	if visit && p.servedPage(w, r, path) {
@@ -68,7 +68,7 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	// Otherwise a response that starts before the request ends would wait for it.
+	// A response may start before the request ends.
 	http.NewResponseController(w).EnableFullDuplex()
 	h := w.Header()
 	h.Del("X-Content-Type-Options")
@@ -76,7 +76,7 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := p.forwarder(in, path, baseOf(r))
 	if visit {
 		f.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
-			if !in.endedWithin(r.Context(), deathTime) || !p.servedPage(w, r, path) {
+			if !in.endedWithin(r.Context(), exitTime) || !p.servedPage(w, r, path) {
 				p.refuse(w, r, err)
 			}
 		}
@@ -84,8 +84,8 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.ServeHTTP(&writer{w, ctx}, r.WithContext(ctx))
 }
 
-// servedPage shows our page if the program is not ready, or if people have to be told something, and reports whether
-// it did. What has to be told is told once.
+// servedPage shows the waiting page if the program is not ready or there is a note, and reports whether it did. A note is shown
+// once.
 func (p *program) servedPage(w http.ResponseWriter, r *http.Request, path string) bool {
 	note, show := p.wantsPage()
 	if show {
@@ -95,7 +95,7 @@ func (p *program) servedPage(w http.ResponseWriter, r *http.Request, path string
 	return show
 }
 
-// endedWithin waits for the end of an instance that does not reply, which is known a moment later than it happens.
+// endedWithin waits until the end of an instance that does not respond is detected.
 func (in *instance) endedWithin(ctx context.Context, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -108,7 +108,7 @@ func (in *instance) endedWithin(ctx context.Context, limit time.Duration) bool {
 	return false
 }
 
-// redirect redirects to a relative address, which is right below any prefix, and keeps the query.
+// redirect redirects to a relative address, which works under any prefix, and keeps the query.
 func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	if r.URL.RawQuery != "" {
 		to += "?" + r.URL.RawQuery
@@ -117,7 +117,7 @@ func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
-// baseOf is the URL of the sandbox as the caller sees it.
+// baseOf returns the URL of the sandbox as the client sees it.
 func baseOf(r *http.Request) *url.URL {
 	if base := op.CallOf(r.Context()).Base; base != nil {
 		return base
@@ -125,32 +125,32 @@ func baseOf(r *http.Request) *url.URL {
 	return &url.URL{Scheme: "http", Host: r.Host}
 }
 
-// wantsPage reports whether our page is shown in place of the program's, with a note that is shown only once.
+// wantsPage reports whether to show the waiting page, with a note that is shown only once.
 func (p *program) wantsPage() (note string, show bool) {
 	ready := p.component.State().Phase == proc.Ready
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	note, p.note = p.note, ""
 	if note == "" && !ready && p.last != nil && p.last.Err() != nil {
-		note = fmt.Sprintf("%s ended unexpectedly (%v) and is started again. %s", p.title, p.last.Err(), p.keeps)
-		p.last = nil // has been told
+		note = fmt.Sprintf("%s ended unexpectedly (%v) and is restarting. %s", p.title, p.last.Err(), p.keeps)
+		p.last = nil // report it only once
 	}
 	return note, note != "" || !ready
 }
 
-// lacksOrigin reports whether a page is shown at a bare address, where it has no origin: neither storage nor
-// cookies, without which these programs do not work. Its path has a pass then.
+// lacksOrigin reports whether a page has no origin of its own, because its path contains a pass. Without an origin it has
+// neither storage nor cookies, and these programs do not work.
 func lacksOrigin(r *http.Request) bool {
 	return !origin.HasOwn(r.Context()) && hasPass(baseOf(r))
 }
 
-// hasPass reports whether a page is reached by a pass, as in a frame of a page of another origin.
+// hasPass reports whether a URL contains a pass, as in a frame of a page of another origin.
 func hasPass(base *url.URL) bool {
 	return slices.ContainsFunc(strings.Split(base.Path, "/"), auth.IsPass)
 }
 
-// servePage shows the page that waits for the program. has says which
-// origin the page has: its own, none, or its own in a frame of another.
+// servePage shows the page that waits for the program. has is the origin of the page: own, none, or framed, which is its own
+// origin in a frame of another one.
 func (p *program) servePage(w http.ResponseWriter, r *http.Request, path, note, has string) {
 	page, err := fs.ReadFile(p.s.cfg.Pages, "workbench/index.html")
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *program) servePage(w http.ResponseWriter, r *http.Request, path, note, 
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy",
 		"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'")
-	if hasPass(baseOf(r)) { // only the page that it was given to knows it
+	if hasPass(baseOf(r)) { // only the page that received the pass knows it
 		origin.DropAncestors(h)
 	}
 	w.WriteHeader(http.StatusOK)
@@ -174,7 +174,7 @@ func (p *program) servePage(w http.ResponseWriter, r *http.Request, path, note, 
 	w.Write(page)
 }
 
-// startSoon starts the program in the background if it does not run.
+// startSoon starts the program in the background unless it runs.
 func (p *program) startSoon() {
 	switch p.component.State().Phase {
 	case proc.Ready, proc.Starting, proc.Absent:
@@ -191,8 +191,8 @@ func (p *program) startSoon() {
 	}()
 }
 
-// forwarder forwards one request to an instance. Only the instance's own socket can be reached, whatever the path and
-// the headers of the request say.
+// forwarder forwards a request to an instance. It connects only to the socket of the instance, independent of path and headers
+// of the request.
 func (p *program) forwarder(in *instance, path string, base *url.URL) *httputil.ReverseProxy {
 	site := subpath.Site{Host: base.Host, Path: base.Path + p.path}
 	return &httputil.ReverseProxy{
@@ -200,7 +200,7 @@ func (p *program) forwarder(in *instance, path string, base *url.URL) *httputil.
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL = &url.URL{Scheme: "http", Host: p.name, RawQuery: r.In.URL.RawQuery}
 			subpath.SetPath(r.Out.URL, path)
-			r.Out.Host = r.In.Host // with which programs compare origins
+			r.Out.Host = r.In.Host // programs compare it with the origin
 			dropSessions(r.Out)
 			r.Out.Header.Del("X-Forwarded-Prefix")
 			r.Out.Header.Set("X-Forwarded-Proto", base.Scheme)
@@ -213,7 +213,7 @@ func (p *program) forwarder(in *instance, path string, base *url.URL) *httputil.
 			h := res.Header
 			h.Del("X-Request-Id") // the server has set its own
 			for name := range h {
-				if strings.HasPrefix(name, "Access-Control-") { // the sign-in says who may read this
+				if strings.HasPrefix(name, "Access-Control-") { // authentication decides which origins may read this
 					delete(h, name)
 				}
 			}
@@ -232,13 +232,13 @@ func (p *program) forwarder(in *instance, path string, base *url.URL) *httputil.
 	}
 }
 
-// refuse says that the program does not reply.
+// refuse responds that the program does not respond.
 func (p *program) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
-		p.s.cfg.Log.Debug("program does not reply", "program", p.name, "error", err)
+		p.s.cfg.Log.Debug("program does not respond", "program", p.name, "error", err)
 	}
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, p.title+" has just ended or does not reply; load the page again, which starts it", http.StatusBadGateway)
+	http.Error(w, p.title+" ended or does not respond; reload the page to restart it", http.StatusBadGateway)
 }
 
 // dropSessions removes session cookies of the sandbox from a request.
@@ -252,8 +252,8 @@ func dropSessions(r *http.Request) {
 	}
 }
 
-// answers reports whether a page of the program can be loaded.
-func (in *instance) answers(ctx context.Context, path, mark string) bool {
+// responds reports whether a page of the program works.
+func (in *instance) responds(ctx context.Context, path, mark string) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://program"+path, nil)
 	if err != nil {
 		return false
@@ -267,7 +267,7 @@ func (in *instance) answers(ctx context.Context, path, mark string) bool {
 	return err == nil && res.StatusCode == http.StatusOK && bytes.Contains(b, []byte(mark))
 }
 
-// writer closes a WebSocket when its request must end, even if the client neither reads nor writes.
+// writer closes a WebSocket when the context of its request ends, even if the client neither reads nor writes.
 type writer struct {
 	http.ResponseWriter
 	ctx context.Context

@@ -1,10 +1,9 @@
-// Package workbench serves programs that have pages of their own, VS Code and JupyterLab, below a path of the sandbox.
+// Package workbench serves VS Code and JupyterLab under paths of the sandbox.
 //
-// It owns their processes, the sockets that they listen on, and their installation. A program starts on the first
-// visit, behind a page that is there at once, is replaced when it dies, which the next visit is told, and stops when
-// nobody is connected. Programs trust whoever reaches their socket, so it is in a folder that only the sandbox's user
-// can open: who comes through the server has been authenticated, and who may only read is refused, since these
-// programs run code.
+// It owns their processes, the sockets that they listen on, and their installation. A program starts on the first visit, while
+// the visitor gets a waiting page. It is restarted after a crash, which the next visit reports, and stops when no client is
+// connected. Programs accept every client of their socket, so the socket is in a folder that only the sandbox's user can open.
+// The server authenticates clients, and refuses read-only clients, because these programs run code.
 package workbench
 
 import (
@@ -26,11 +25,11 @@ type Config struct {
 	Home      string
 	Workspace string
 	State     string // folder for sockets, unless its path is too long
-	// Components are the folders where components are looked for. The first one is where they are installed.
+	// Components are the folders that contain components. New ones are installed into the first folder.
 	Components []string
-	Pages      fs.FS         // has the page that is shown while a program starts
-	Idle       time.Duration // after which a program that nobody is connected to stops; 0: never
-	Venv       string        // Python environment that may have JupyterLab
+	Pages      fs.FS         // contains the page that is shown while a program starts
+	Idle       time.Duration // a program without clients stops after this time; 0 means never
+	Venv       string        // Python environment that may contain JupyterLab
 	NoCode     bool          // VS Code is disabled
 	NoLab      bool          // JupyterLab is disabled
 	Log        *slog.Logger
@@ -45,7 +44,7 @@ type Service struct {
 
 	mu     sync.Mutex
 	closed bool
-	work   sync.WaitGroup // requests, and what they have begun
+	work   sync.WaitGroup // requests, installations and starts
 }
 
 // New returns the service. It has no side effects.
@@ -70,9 +69,10 @@ func (s *Service) Ops() []op.Op {
 	list := []op.Op{
 		op.New(op.Spec{Name: "component_list", Route: "GET /v1/sandbox/components", Tag: tag, ReadOnly: true,
 			NoTool: true, Columns: []string{"name", "title", "path", "state", "why"},
-			Doc: "List the components that can be installed, such as VS Code, with their states."}, s.List),
+			Doc: "List the available components, such as VS Code, with their states."}, s.List),
 		op.New(op.Spec{Name: "component_install", Route: "POST /v1/sandbox/components/{name}/install", Tag: tag, NoTool: true,
-			Doc: "Install a component. One that is installed already is left alone. The installation continues if the caller leaves."}, s.Install),
+			Doc: "Install a component, unless it is installed already. The installation continues if the caller " +
+				"disconnects."}, s.Install),
 	}
 	for _, p := range s.programs {
 		list = append(list, op.Handle(op.Spec{Name: p.operation, Content: op.ContentSite,
@@ -81,7 +81,7 @@ func (s *Service) Ops() []op.Op {
 	return list
 }
 
-// Components returns the names of the programs that are not disabled.
+// Components returns the names of the enabled programs.
 func (s *Service) Components() (names []string) {
 	for _, p := range s.programs {
 		names = append(names, p.name)
@@ -108,14 +108,14 @@ func (s *Service) Close() error {
 	}
 	s.work.Wait()
 	for _, p := range s.programs {
-		p.component.Stop() // a request that was under way may have started it again
+		p.component.Stop() // an in-flight request may have started it again
 	}
 	return nil
 }
 
 var errStopping = errors.New("the sandbox is stopping")
 
-// begin counts a piece of work, which ends with done; false if the service is closed.
+// begin registers work, which ends with s.work.Done. It returns false if the service is closed.
 func (s *Service) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

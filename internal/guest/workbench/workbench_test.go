@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/workbench"
 )
 
-// echo is what the stand-in got.
+// echo is a request that the stand-in received.
 type echo struct {
 	URI    string      `json:"uri"`
 	Host   string      `json:"host"`
@@ -34,9 +34,8 @@ func (b *bench) echo(path string, header ...string) echo {
 	return e
 }
 
-// TestColdVisitIsShownAPageAtOnce: also while the program listens but does not work, and never in place of anything but
-// its first page.
-func TestColdVisitIsShownAPageAtOnce(t *testing.T) {
+// TestFirstVisitShowsWaitingPage: also while the program listens but does not work yet.
+func TestFirstVisitShowsWaitingPage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	if got := b.state(); got != "idle" {
@@ -66,8 +65,8 @@ func TestColdVisitIsShownAPageAtOnce(t *testing.T) {
 	}
 }
 
-// TestRequestsReachTheProgram: the prefix is stripped, escapes stay, WebSockets pass, and nothing that the sandbox's server
-// knows its callers by goes along.
+// TestRequestsReachTheProgram: the prefix is stripped, escapes are kept, WebSockets work, and credentials of the sandbox's
+// server are removed.
 func TestRequestsReachTheProgram(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -94,7 +93,7 @@ func TestRequestsReachTheProgram(t *testing.T) {
 	}
 	res, _ := b.get("/code-server/wide")
 	if got := res.Header.Get("Service-Worker-Allowed"); got != "/code-server/" {
-		t.Errorf("a service worker may have the scope %q", got)
+		t.Errorf("service workers may have the scope %q", got)
 	}
 	if got := res.Header["Set-Cookie"]; len(got) != 1 || got[0] != "a=b; Path=/code-server/" {
 		t.Errorf("cookies are set: %q", got)
@@ -104,7 +103,7 @@ func TestRequestsReachTheProgram(t *testing.T) {
 	}
 }
 
-// TestPathsDoNotLeaveTheProgram: whatever a path says, it reaches the program's own socket or nothing.
+// TestPathsDoNotLeaveTheProgram: every path reaches only the socket of the program.
 func TestPathsDoNotLeaveTheProgram(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -134,7 +133,7 @@ func TestPathsDoNotLeaveTheProgram(t *testing.T) {
 	}
 }
 
-// TestSocketIsPrivate: other users cannot reach the program past the server.
+// TestSocketIsPrivate: other users cannot bypass the server.
 func TestSocketIsPrivate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -152,11 +151,11 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 	must(t, b.Close())
 	if _, err := os.Stat(filepath.Dir(socket)); !os.IsNotExist(err) {
-		t.Errorf("the socket's folder is left: %v", err)
+		t.Errorf("the socket's folder was not removed: %v", err)
 	}
 }
 
-// TestKilledProgramIsReplaced: the next visit is told once, and has a new program.
+// TestKilledProgramIsReplaced: the next visit shows a note once, and gets a new program.
 func TestKilledProgramIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -166,55 +165,55 @@ func TestKilledProgramIsReplaced(t *testing.T) {
 		t.Fatalf("%d processes", len(living))
 	}
 	must(t, syscall.Kill(living[0].PID, syscall.SIGKILL))
-	testenv.Poll(t, "the death is noticed", func() bool { return strings.HasPrefix(b.state(), "failed") || b.state() == "idle" })
+	testenv.Poll(t, "the exit is detected", func() bool { return strings.HasPrefix(b.state(), "failed") || b.state() == "idle" })
 	page := b.visit("/code-server/")
-	if !strings.Contains(page, "VS Code ended unexpectedly") || !strings.Contains(page, "Files that were saved are kept") {
-		t.Errorf("nobody is told: %s", page)
+	if !strings.Contains(page, "VS Code ended unexpectedly") || !strings.Contains(page, "Saved files are kept") {
+		t.Errorf("the page has no note: %s", page)
 	}
 	b.awaitState("ready")
 	if page = b.visit("/code-server/"); !strings.Contains(page, "vscode-workbench") {
-		t.Errorf("told twice, or not healed: %s", page)
+		t.Errorf("the page has a second note, or the program does not run: %s", page)
 	}
-	// Also a visit that comes before the death is known, here since the program has taken the request with it.
+	// The exit is also reported if the visit itself ends the program.
 	if page = b.visit("/code-server/?exit"); !strings.Contains(page, "VS Code ended unexpectedly") {
-		t.Errorf("a visit that the program died of is shown %s", page)
+		t.Errorf("a visit that ends the program shows %s", page)
 	}
 	b.awaitState("ready")
 	if page = b.visit("/code-server/"); !strings.Contains(page, "vscode-workbench") {
-		t.Errorf("told twice, or not healed: %s", page)
+		t.Errorf("the page has a second note, or the program does not run: %s", page)
 	}
-	// A request of an open page heals it, too; a visit is told later, however many requests have gone by.
+	// A request of an open page restarts it, too. The next visit shows the note.
 	b.get("/code-server/exit")
-	testenv.Poll(t, "healed by a request", func() bool { res, _ := b.get("/code-server/x"); return res.StatusCode == http.StatusOK })
+	testenv.Poll(t, "a request restarts it", func() bool { res, _ := b.get("/code-server/x"); return res.StatusCode == http.StatusOK })
 	if page = b.visit("/code-server/"); !strings.Contains(page, "VS Code ended unexpectedly") || !strings.Contains(page, "was restarted") {
-		t.Errorf("nobody is told: %s", page)
+		t.Errorf("the page has no note: %s", page)
 	}
 }
 
-// TestStopsWhenNobodyIsConnected: and not while somebody is.
-func TestStopsWhenNobodyIsConnected(t *testing.T) {
+// TestStopsWithoutClients: it runs while a client is connected.
+func TestStopsWithoutClients(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *workbench.Config) { c.Idle = 50 * time.Millisecond })
 	c := b.open("/code-server/ws")
 	defer c.Close()
-	for range 3 { // longer than the idle time, by any clock
+	for range 3 { // longer than the idle time
 		time.AfterFunc(50*time.Millisecond, func() { c.Write([]byte(".")) })
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			t.Fatalf("the connection ended: %v", err)
 		}
 	}
 	if got := b.state(); got != "ready" {
-		t.Errorf("while somebody is connected: %s", got)
+		t.Errorf("while a client is connected: %s", got)
 	}
 	c.Close()
 	testenv.Poll(t, "it stops", func() bool { return b.state() == "idle" && len(b.runner.Living()) == 0 })
 	page := b.visit("/code-server/")
 	if !strings.Contains(page, `name="note" content=""`) {
-		t.Errorf("a stop is told as a death: %s", page)
+		t.Errorf("a regular stop is reported as a crash: %s", page)
 	}
 }
 
-// TestCloseEndsConnections: also those of a client that neither reads nor writes.
+// TestCloseEndsConnections: also of a client that neither reads nor writes.
 func TestCloseEndsConnections(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -222,15 +221,15 @@ func TestCloseEndsConnections(t *testing.T) {
 	defer c.Close()
 	must(t, b.Close())
 	if n := len(b.runner.Living()); n != 0 {
-		t.Errorf("%d processes are left", n)
+		t.Errorf("%d processes still run", n)
 	}
 	if res, _ := b.get("/code-server/"); res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("after the end: %d", res.StatusCode)
+		t.Errorf("after Close: %d", res.StatusCode)
 	}
 }
 
-// TestPagesWithoutAnOriginAreTold: at a bare address of a hub VS Code cannot work, and is not started.
-func TestPagesWithoutAnOriginAreTold(t *testing.T) {
+// TestPagesWithoutOrigin: under a path of a hub VS Code cannot work, and is not started.
+func TestPagesWithoutOrigin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	page := b.visit("/code-server/", "X-Forwarded-Prefix", "/sandbox/a/~0UXamPrxqEyh2A0VLhH84k5mxmNRtk06")
@@ -239,7 +238,7 @@ func TestPagesWithoutAnOriginAreTold(t *testing.T) {
 	}
 }
 
-func TestDisabledIsGone(t *testing.T) {
+func TestDisabledPrograms(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *workbench.Config) { c.NoCode, c.NoLab = true, true })
 	if res, _ := b.get("/code-server/", "Accept", "text/html"); res.StatusCode != http.StatusNotFound {
@@ -260,21 +259,26 @@ func codeOf(err error) op.Code {
 	return ""
 }
 
-// npm stands for the real one: it makes what the recipe expects, from the installed stand-in.
+// npm is a stand-in for npm: it creates the files that the recipe expects, from the installed stand-in of code-server.
 const npm = `#!/bin/bash
 set -e
 [ -e "$STAND_IN/broken" ] && { echo "npm error 404 no such package" >&2; exit 1; }
 for arg; do case $prev in --prefix) to=$arg ;; esac; prev=$arg; done
 case "$*" in
-*node-linux*) for a in x64 arm64; do mkdir -p "$to/node_modules/node-linux-$a/bin"; cp "$STAND_IN/node" "$to/node_modules/node-linux-$a/bin/"; done ;;
-*code-server@*) mkdir -p "$to/node_modules/code-server/out/node" "$to/node_modules/code-server/lib/vscode/"{extensions,node_modules/node-pty/prebuilds,node_modules/@vscode/ripgrep-universal/bin}
-  touch "$to/node_modules/code-server/out/node/entry.js" ;;
+*node-linux*)
+  for a in x64 arm64; do
+    mkdir -p "$to/node_modules/node-linux-$a/bin"
+    cp "$STAND_IN/node" "$to/node_modules/node-linux-$a/bin/"
+  done ;;
+*code-server@*)
+  code=$to/node_modules/code-server
+  mkdir -p "$code/out/node" "$code/lib/vscode/"{extensions,node_modules/{node-pty/prebuilds,@vscode/ripgrep-universal/bin}}
+  touch "$code/out/node/entry.js" ;;
 *) while [ -e "$STAND_IN/wait" ]; do sleep 0.01; done ;;
 esac
 `
 
-// TestInstall: the page of a program that is not installed says so; installing tells its progress, a failure says why,
-// and afterwards the program is there.
+// TestInstall: an installation reports its progress and the reason of a failure, and the program works after it.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -293,7 +297,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("a failing installer: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, "home/components/*")); len(left) != 0 {
-		t.Errorf("it left %v", left)
+		t.Errorf("files were not removed: %v", left)
 	}
 	must(t, os.Remove(broken))
 
@@ -308,13 +312,13 @@ func TestInstall(t *testing.T) {
 		return err == nil && list[0].Installing != nil && list[0].Installing.Percent == 55 && list[0].Failure == ""
 	})
 	must(t, os.Remove(wait))
-	if c, err = b.Install(t.Context(), in); err != nil || c.State != "idle" { // waits for the one that runs
+	if c, err = b.Install(t.Context(), in); err != nil || c.State != "idle" { // waits for the running installation
 		t.Errorf("the second call: %+v, %v", c, err)
 	}
 	if e := b.echo("/code-server/x"); e.URI != "/x" {
 		t.Errorf("after the installation: %+v", e)
 	}
 	if c, err = b.Install(t.Context(), in); err != nil || c.State != "ready" {
-		t.Errorf("what is installed is left alone: %+v, %v", c, err)
+		t.Errorf("already installed: %+v, %v", c, err)
 	}
 }

@@ -1,11 +1,9 @@
-// Package relay is the egress of a sandbox that has no network of its own: a port
-// on loopback that forwards to the hub's proxy, and the environment that points
-// programs to it.
+// Package relay forwards connections from a loopback port in a sandbox to the egress proxy of its hub, and owns the
+// environment variables that point programs to that port.
 //
-// The hub's proxy speaks HTTP, CONNECT and SOCKS5 on a socket that hardly any
-// program can use as a proxy; the outlet forwards each connection to it unchanged.
-// It owns its listener and its connections. It does not decide what may be reached:
-// the hub's rules do, outside, where the sandbox cannot change them.
+// The egress proxy speaks HTTP, CONNECT and SOCKS5 on a socket that few programs can use as a proxy. The relay forwards each
+// connection to it unchanged, or passes it to the sandbox's own proxy. It owns its listener and its connections. It does not
+// decide which hosts are reachable: the egress proxy does, outside of the sandbox.
 //
 // Programs without proxy support cannot use it.
 package relay
@@ -26,22 +24,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth/peer"
 )
 
-// Config of an outlet.
+// Config of a relay.
 type Config struct {
-	// Target is the address of the hub's proxy: "unix:/path" or "tcp:host:port".
-	// Empty: the sandbox has its own network, and the outlet does nothing.
+	// Target is the address of the egress proxy: "unix:/path" or "tcp:host:port". If it is empty, the sandbox has direct
+	// network access and the relay does nothing.
 	Target string
-	// Always makes it listen without a target too, for a handler.
+	// Always makes the relay listen without a target too, for a handler.
 	Always bool
-	// Listen is an address on loopback; default 127.0.0.1:8118. If the port is in
-	// use, the outlet chooses another one.
+	// Listen is a loopback address; default 127.0.0.1:8118. If the port is in use, the relay selects another one.
 	Listen   string
-	MaxConns int // maximum concurrent connections; default 512, the hub's own limit
+	MaxConns int // maximum number of concurrent connections; default 512, the limit of the egress proxy
 	// Patience is how long a connection waits while the hub restarts; default 5 s.
 	Patience time.Duration
-	// Open admits every user. It is for a sandbox, whose loopback is its own; on a machine,
-	// only root, the user that runs this program and Users may connect: others would reach
-	// what this user may reach, such as servers that admit nobody else.
+	// Open allows connections of every user, which is safe on the loopback interface of a sandbox. On a machine, only root,
+	// the user of this process and Users may connect: others could reach servers that accept only this user.
 	Open  bool
 	Users []int
 	Log   *slog.Logger
@@ -53,10 +49,10 @@ const (
 	defaultPatience = 5 * time.Second
 )
 
-// Outlet forwards connections to the hub's proxy.
-type Outlet struct {
+// Relay forwards connections to the egress proxy.
+type Relay struct {
 	cfg              Config
-	network, address string // of the target; empty without one
+	network, address string // of the target; empty if there is none
 	listen           netip.AddrPort
 	handler          atomic.Pointer[func(net.Conn)]
 	life             context.Context
@@ -69,8 +65,8 @@ type Outlet struct {
 	work     sync.WaitGroup
 }
 
-// New returns an outlet. It has no side effects.
-func New(cfg Config) (*Outlet, error) {
+// New returns a relay. It has no side effects.
+func New(cfg Config) (*Relay, error) {
 	if cfg.Listen == "" {
 		cfg.Listen = defaultListen
 	}
@@ -83,17 +79,17 @@ func New(cfg Config) (*Outlet, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	o := &Outlet{cfg: cfg, conns: map[net.Conn]bool{}}
+	r := &Relay{cfg: cfg, conns: map[net.Conn]bool{}}
 	var err error
-	if o.network, o.address, err = parseTarget(cfg.Target); err != nil {
+	if r.network, r.address, err = parseTarget(cfg.Target); err != nil {
 		return nil, err
 	}
-	o.listen, err = netip.ParseAddrPort(cfg.Listen)
-	if err != nil || !o.listen.Addr().IsLoopback() {
-		return nil, fmt.Errorf("invalid listen address %q for egress; use a loopback address such as %s", cfg.Listen, defaultListen)
+	r.listen, err = netip.ParseAddrPort(cfg.Listen)
+	if err != nil || !r.listen.Addr().IsLoopback() {
+		return nil, fmt.Errorf("invalid listen address %q of the relay; use a loopback address such as %s", cfg.Listen, defaultListen)
 	}
-	o.life, o.cancel = context.WithCancel(context.Background())
-	return o, nil
+	r.life, r.cancel = context.WithCancel(context.Background())
+	return r, nil
 }
 
 // parseTarget parses "unix:/path" and "tcp:host:port".
@@ -115,74 +111,74 @@ func parseTarget(s string) (network, address string, err error) {
 	return "", "", fmt.Errorf("invalid egress target %q; use unix:/path or tcp:host:port", s)
 }
 
-// Open begins to listen. Without a target it does nothing. Call it before Env:
-// only then is the port known.
-func (o *Outlet) Open() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// Open starts listening. It does nothing if there is no target and Always is false. Call it before Env, which needs the
+// port.
+func (r *Relay) Open() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case o.closed:
+	case r.closed:
 		return net.ErrClosed
-	case o.network == "" && !o.cfg.Always || o.listener != nil:
+	case r.network == "" && !r.cfg.Always || r.listener != nil:
 		return nil
 	}
-	l, err := net.Listen("tcp", o.listen.String())
+	l, err := net.Listen("tcp", r.listen.String())
 	if errors.Is(err, syscall.EADDRINUSE) {
-		l, err = net.Listen("tcp", netip.AddrPortFrom(o.listen.Addr(), 0).String())
+		l, err = net.Listen("tcp", netip.AddrPortFrom(r.listen.Addr(), 0).String())
 	}
 	if err != nil {
-		return fmt.Errorf("open egress: %w", err)
+		return fmt.Errorf("open relay: %w", err)
 	}
-	if !o.cfg.Open {
-		l = peer.Guard(l, o.cfg.Users, o.cfg.Log)
+	if !r.cfg.Open {
+		l = peer.Guard(l, r.cfg.Users, r.cfg.Log)
 	}
-	o.listener = l
-	o.work.Go(func() { o.accept(l) })
+	r.listener = l
+	r.work.Go(func() { r.accept(l) })
 	return nil
 }
 
-// addr is the address that the outlet listens on, or will if the port is free.
-func (o *Outlet) addr() netip.AddrPort {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.listener != nil {
-		if tcp, ok := o.listener.Addr().(*net.TCPAddr); ok {
+// addr returns the address that the relay listens on, or the configured one before Open.
+func (r *Relay) addr() netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != nil {
+		if tcp, ok := r.listener.Addr().(*net.TCPAddr); ok {
 			return tcp.AddrPort()
 		}
 	}
-	return o.listen
+	return r.listen
 }
 
-// URL is the proxy URL of the outlet; empty without a target.
-func (o *Outlet) URL() string {
-	if o.network == "" && !o.cfg.Always {
+// URL returns the proxy URL of the relay. It is empty if the relay does not listen.
+func (r *Relay) URL() string {
+	if r.network == "" && !r.cfg.Always {
 		return ""
 	}
-	return "http://" + o.addr().String()
+	return "http://" + r.addr().String()
 }
 
-// Handle makes handle serve connections from now on, instead of forwarding them
-// unchanged. It may close the connection; the outlet does when it returns.
-func (o *Outlet) Handle(handle func(net.Conn)) { o.handler.Store(&handle) }
+// Handle passes new connections to handle instead of forwarding them. The relay closes a connection when handle returns.
+func (r *Relay) Handle(handle func(net.Conn)) { r.handler.Store(&handle) }
 
-// HasTarget reports whether there is a hub's proxy to dial.
-func (o *Outlet) HasTarget() bool { return o.network != "" }
+// HasTarget reports whether there is an egress proxy to dial.
+func (r *Relay) HasTarget() bool { return r.network != "" }
 
-// Address is the address that the outlet listens on, which previews must not reach; empty without a target.
-func (o *Outlet) Address() string { return strings.TrimPrefix(o.URL(), "http://") }
+// Address returns the address that the relay listens on, which previews must not reach. It is empty if the relay does not
+// listen.
+func (r *Relay) Address() string { return strings.TrimPrefix(r.URL(), "http://") }
 
 // Close closes all connections and waits until they have ended.
-func (o *Outlet) Close() error {
-	o.mu.Lock()
-	o.closed = true
-	o.cancel()
-	if o.listener != nil {
-		o.listener.Close()
+func (r *Relay) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.cancel()
+	if r.listener != nil {
+		r.listener.Close()
 	}
-	for c := range o.conns {
+	for c := range r.conns {
 		c.Close()
 	}
-	o.mu.Unlock()
-	o.work.Wait()
+	r.mu.Unlock()
+	r.work.Wait()
 	return nil
 }

@@ -26,10 +26,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// world is the outside as the hub's real proxy reaches it: every name is one
-// server, which serves a folder. Nothing leaves this machine.
+// world is the Internet as the real egress proxy reaches it: every name resolves to one server, which serves a folder.
+// Nothing leaves this machine.
 type world struct {
-	*relay.Outlet
+	*relay.Relay
 	dir, cert string
 
 	mu   sync.Mutex
@@ -80,7 +80,7 @@ func newWorld(t *testing.T) *world {
 	served := make(chan error, 1)
 	go func() { served <- proxy.Serve(l) }()
 	t.Cleanup(func() { proxy.Close(); <-served })
-	w.Outlet = newOutlet(t, relay.Config{Target: "unix:" + path})
+	w.Relay = newRelay(t, relay.Config{Target: "unix:" + path})
 	return w
 }
 
@@ -94,7 +94,7 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// offer puts a file where the outside serves it.
+// offer puts a file into the folder of the server.
 func (w *world) offer(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, filepath.Join(w.dir, path), []byte(text))
@@ -106,7 +106,7 @@ func (w *world) visited(url string) bool {
 	return slices.Contains(w.seen, url)
 }
 
-// run runs a program that knows nothing but the environment.
+// run runs a program without any configuration except the environment.
 func (w *world) run(t *testing.T, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	testenv.Need(t, name)
@@ -142,14 +142,14 @@ func TestCurl(t *testing.T) {
 			t.Errorf("%v: %q, want \"hello\"", args, out)
 		}
 	}
-	// What the rules forbid is said by the hub.
+	// The egress proxy explains a refusal.
 	if out, err := w.run(t, nil, "curl", "-sS", "http://other.example/"); err != nil || !strings.Contains(out, "cove: ") {
 		t.Errorf("%v: %q, want containing \"cove: \"", err, out)
 	}
 }
 
-// TestLoopbackIsNotAskedOutside: the sandbox's own services are reached directly.
-func TestLoopbackIsNotAskedOutside(t *testing.T) {
+// TestLoopbackBypassesProxy: services of the sandbox are reached directly.
+func TestLoopbackBypassesProxy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	own := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "own") }))
@@ -251,11 +251,11 @@ func TestApt(t *testing.T) {
 		`Dir::Etc "%[1]s/etc"; Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache";
 Acquire::https::CaInfo "%[2]s"; APT::Sandbox::User ""; Acquire::Retries "0"; Acquire::Languages "none";
 `, dir, w.cert))
-	// The outside has no packages, so apt complains in the end; what counts is that it got there.
+	// The server has no packages, so apt fails; the test only checks that apt sent the requests.
 	out, _ := w.run(t, []string{"APT_CONFIG=" + conf}, "apt-get", "update")
 	for _, want := range []string{"http://example.com/plain/dists/stable/InRelease", "https://example.com/secure/dists/stable/InRelease"} {
 		if !w.visited(want) {
-			t.Errorf("apt never asked for %s:\n%s", want, out)
+			t.Errorf("apt did not request %s:\n%s", want, out)
 		}
 	}
 }

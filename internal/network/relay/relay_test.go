@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newOutlet is open, on a port that is free.
-func newOutlet(t *testing.T, cfg relay.Config) *relay.Outlet {
+// newRelay opens a relay on a free port.
+func newRelay(t *testing.T, cfg relay.Config) *relay.Relay {
 	t.Helper()
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
@@ -36,8 +36,8 @@ func newOutlet(t *testing.T, cfg relay.Config) *relay.Outlet {
 	return o
 }
 
-// far is the other end: what a hub would serve.
-func far(t *testing.T, handle func(net.Conn)) string {
+// startEgress starts a server in place of the egress proxy and returns its target.
+func startEgress(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	return "unix:" + serve(t, "unix", filepath.Join(t.TempDir(), "egress.sock"), handle)
 }
@@ -66,7 +66,7 @@ func serve(t *testing.T, network, address string, handle func(net.Conn)) string 
 	return l.Addr().String()
 }
 
-func dial(t *testing.T, o *relay.Outlet) *net.TCPConn {
+func dial(t *testing.T, o *relay.Relay) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", o.Address())
 	if err != nil {
@@ -77,7 +77,7 @@ func dial(t *testing.T, o *relay.Outlet) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ target, listen, says string }{
 		{"/run/egress.sock", "", "use unix:/path or tcp:host:port"},
@@ -95,42 +95,42 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutATargetNothingHappens(t *testing.T) {
+func TestWithoutTargetRelayDoesNotListen(t *testing.T) {
 	t.Parallel()
-	o := newOutlet(t, relay.Config{})
+	o := newRelay(t, relay.Config{})
 	base := []string{"A=1"}
 	if o.URL() != "" || o.Address() != "" || o.Env() != nil || !slices.Equal(o.Environ(base), base) {
 		t.Errorf("%q %q %v, want no URL, no address, no env and %q", o.URL(), o.Address(), o.Env(), base)
 	}
 }
 
-// TestBytesPassBothWays: each direction ends on its own.
-func TestBytesPassBothWays(t *testing.T) {
+// TestForwardsBothDirections: the directions end independently.
+func TestForwardsBothDirections(t *testing.T) {
 	t.Parallel()
 	handle := func(c net.Conn) {
-		all, _ := io.ReadAll(c) // until the client has said all
-		fmt.Fprintf(c, "heard %d: %.5s", len(all), all)
+		all, _ := io.ReadAll(c) // until the client closes its direction
+		fmt.Fprintf(c, "received %d: %.5s", len(all), all)
 	}
 	for name, target := range map[string]string{
-		"unix": far(t, handle),
+		"unix": startEgress(t, handle),
 		"tcp":  "tcp:" + serve(t, "tcp", "127.0.0.1:0", handle),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := dial(t, newOutlet(t, relay.Config{Target: target}))
+			c := dial(t, newRelay(t, relay.Config{Target: target}))
 			io.WriteString(c, strings.Repeat("\x05bytes", 1<<20))
 			c.CloseWrite()
-			if b, err := io.ReadAll(c); err != nil || string(b) != "heard 6291456: \x05byte" {
-				t.Errorf("%q %v, want %q", b, err, "heard 6291456: \x05byte")
+			if b, err := io.ReadAll(c); err != nil || string(b) != "received 6291456: \x05byte" {
+				t.Errorf("%q %v, want %q", b, err, "received 6291456: \x05byte")
 			}
 		})
 	}
 }
 
-func TestTheFarSideMayFinishFirst(t *testing.T) {
+func TestServerMayCloseItsDirectionFirst(t *testing.T) {
 	t.Parallel()
 	rest := make(chan string, 1)
-	o := newOutlet(t, relay.Config{Target: far(t, func(c net.Conn) {
+	o := newRelay(t, relay.Config{Target: startEgress(t, func(c net.Conn) {
 		io.WriteString(c, "first")
 		c.(*net.UnixConn).CloseWrite()
 		b, _ := io.ReadAll(c)
@@ -147,10 +147,10 @@ func TestTheFarSideMayFinishFirst(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatIsOpen(t *testing.T) {
+func TestCloseEndsOpenConnections(t *testing.T) {
 	t.Parallel()
 	joined, ended := make(chan struct{}), make(chan struct{})
-	o := newOutlet(t, relay.Config{Target: far(t, func(c net.Conn) {
+	o := newRelay(t, relay.Config{Target: startEgress(t, func(c net.Conn) {
 		close(joined)
 		io.Copy(io.Discard, c)
 		close(ended)
@@ -160,10 +160,10 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	o.Close()
 	<-ended
 	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("the client's connection lives on")
+		t.Error("the client's connection is still open")
 	}
-	// A program that another test starts has the listener, too, until it is executed.
-	testenv.Poll(t, "nobody listens", func() bool {
+	// A process that another test starts holds the listener until it calls exec.
+	testenv.Poll(t, "the port is closed", func() bool {
 		c, err := net.Dial("tcp", o.Address())
 		if err == nil {
 			c.Close()
@@ -175,25 +175,25 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestTooManyAtOnce(t *testing.T) {
+func TestConnectionLimit(t *testing.T) {
 	t.Parallel()
 	joined := make(chan struct{}, 100)
-	o := newOutlet(t, relay.Config{MaxConns: 1, Target: far(t, func(c net.Conn) {
+	o := newRelay(t, relay.Config{MaxConns: 1, Target: startEgress(t, func(c net.Conn) {
 		joined <- struct{}{}
 		io.Copy(c, c)
 	})})
 	first := dial(t, o)
 	<-joined
 	if _, err := io.ReadAll(dial(t, o)); err != nil && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("the second: %v, want it closed or reset", err)
+		t.Errorf("second connection: %v, want it closed or reset", err)
 	}
 	io.WriteString(first, "x")
 	if _, err := first.Read(make([]byte, 1)); err != nil {
-		t.Errorf("the first: %v", err)
+		t.Errorf("first connection: %v", err)
 	}
 	first.Close()
-	// Once it is gone there is room again.
-	testenv.Poll(t, "room", func() bool {
+	// Another connection is accepted after the first one has ended.
+	testenv.Poll(t, "a new connection is accepted", func() bool {
 		c := dial(t, o)
 		defer c.Close()
 		select {
@@ -205,30 +205,30 @@ func TestTooManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnotherPortWhenItIsTaken(t *testing.T) {
+func TestSelectsAnotherPortIfTaken(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	o := newOutlet(t, relay.Config{Listen: taken.Addr().String(), Target: far(t, func(c net.Conn) { io.WriteString(c, "there") })})
+	o := newRelay(t, relay.Config{Listen: taken.Addr().String(), Target: startEgress(t, func(c net.Conn) { io.WriteString(c, "there") })})
 	if strings.HasSuffix(o.URL(), taken.Addr().String()) {
-		t.Fatalf("it says %s, which is another's", o.URL())
+		t.Fatalf("got URL %s, which has the port of another listener", o.URL())
 	}
 	if b, err := io.ReadAll(dial(t, o)); err != nil || string(b) != "there" {
 		t.Errorf("%q %v, want \"there\"", b, err)
 	}
 	if !slices.Contains(o.Env(), "http_proxy="+o.URL()) {
-		t.Errorf("the environment names another: %v, want Env containing %v", o.Env(), "http_proxy="+o.URL())
+		t.Errorf("environment %v does not contain %v", o.Env(), "http_proxy="+o.URL())
 	}
 }
 
-// TestHubRestartIsNotNoticed: the socket appears only after the client has connected.
-func TestHubRestartIsNotNoticed(t *testing.T) {
+// TestClientsWaitForRestartingHub: the socket appears only after the client has connected.
+func TestClientsWaitForRestartingHub(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "egress.sock")
-	o := newOutlet(t, relay.Config{Target: "unix:" + path, Patience: 30 * time.Second})
+	o := newRelay(t, relay.Config{Target: "unix:" + path, Patience: 30 * time.Second})
 	c := dial(t, o)
 	io.WriteString(c, "early")
 	c.CloseWrite()
@@ -238,9 +238,9 @@ func TestHubRestartIsNotNoticed(t *testing.T) {
 	}
 }
 
-func TestAbsentHubIsExplained(t *testing.T) {
+func TestUnreachableHubReturns503(t *testing.T) {
 	t.Parallel()
-	o := newOutlet(t, relay.Config{Target: "unix:" + filepath.Join(t.TempDir(), "none"), Patience: time.Millisecond})
+	o := newRelay(t, relay.Config{Target: "unix:" + filepath.Join(t.TempDir(), "none"), Patience: time.Millisecond})
 	c := dial(t, o)
 	io.WriteString(c, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -255,11 +255,11 @@ func TestAbsentHubIsExplained(t *testing.T) {
 	s := dial(t, o)
 	s.Write([]byte{5, 1, 0})
 	if b, _ := io.ReadAll(s); len(b) != 0 {
-		t.Errorf("a SOCKS client hears %q, want no b", b)
+		t.Errorf("SOCKS client received %q, want nothing", b)
 	}
 }
 
-func TestEnvironmentKeepsWhatIsSet(t *testing.T) {
+func TestEnvironKeepsExistingProxy(t *testing.T) {
 	t.Parallel()
 	o, err := relay.New(relay.Config{Target: "unix:/x"})
 	if err != nil {
@@ -273,9 +273,9 @@ func TestEnvironmentKeepsWhatIsSet(t *testing.T) {
 	}{
 		{"plain", []string{"A=1"}, map[string]string{"A": "1", "http_proxy": url, "HTTP_PROXY": url, "https_proxy": url, "HTTPS_PROXY": url,
 			"all_proxy": url, "ALL_PROXY": url, "no_proxy": own, "NO_PROXY": own, "NODE_USE_ENV_PROXY": "1"}},
-		{"a proxy of one's own", []string{"HTTPS_PROXY=http://127.0.0.1:9"},
+		{"existing proxy", []string{"HTTPS_PROXY=http://127.0.0.1:9"},
 			map[string]string{"HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "", "no_proxy": ""}},
-		{"a blank one", []string{"http_proxy="}, map[string]string{"http_proxy": url}},
+		{"empty proxy", []string{"http_proxy="}, map[string]string{"http_proxy": url}},
 		{"exceptions", []string{"NO_PROXY=a.example"}, map[string]string{"no_proxy": own + ",a.example", "NO_PROXY": own + ",a.example"}},
 		{"exceptions twice", []string{"NO_PROXY=a", "no_proxy=a"}, map[string]string{"no_proxy": own + ",a", "NO_PROXY": own + ",a"}},
 	} {

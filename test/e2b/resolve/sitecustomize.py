@@ -1,4 +1,4 @@
-"""Python finds names below localhost, as browsers do, where the system's resolver does not."""
+"""Makes Python resolve names below localhost, as browsers do, if the system's resolver does not."""
 import socket
 
 system = socket.getaddrinfo

@@ -1,9 +1,9 @@
-// Package desktop has the commands that E2B's desktop clients run inside a sandbox: they start an X server and a
-// session, use xdotool and scrot, and stream the screen with x11vnc and noVNC. Those that the sandbox lacks are put on
-// its PATH and use the sandbox's own display.
+// Package desktop implements the commands that E2B's desktop clients run in a sandbox: they start an X server and a session, use
+// xdotool and scrot, and stream the screen with x11vnc and noVNC. Missing commands are installed in the PATH and use the
+// sandbox's own display.
 //
-// The service prepares the PATH and lets a command hold the display; Run is such a command, in a process of its own.
-// It refuses what it cannot do, with the package that can.
+// The service prepares the PATH and keeps the display running for a command. Run is the main function of such a command.
+// Unsupported options fail with the name of the package that supports them.
 package desktop
 
 import (
@@ -25,7 +25,7 @@ import (
 
 // Display is the sandbox's display.
 type Display interface {
-	// Hold keeps the display running until release, and starts it if necessary. env tells programs where it is.
+	// Hold keeps the display running until release, and starts it if necessary. env contains the variables that name it.
 	Hold(ctx context.Context) (env []string, done <-chan struct{}, release func(), err error)
 	Resize(ctx context.Context, width, height int) error
 }
@@ -34,7 +34,7 @@ type Display interface {
 type Config struct {
 	Runner    *proc.Runner
 	Display   Display
-	Contained bool     // the machine is a sandbox of ours: its system may be changed
+	Contained bool     // the machine is a sandbox, in which commands may be installed
 	Self      []string // the command that calls Run
 	Log       *slog.Logger
 }
@@ -55,27 +55,27 @@ func New(c Config) *Service {
 	return &Service{cfg: c, quit: make(chan struct{})}
 }
 
-// route is where a command holds the display.
+// route is the path at which a command holds the display.
 const route = "/e2b/desktop"
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{op.Handle(op.Spec{Name: "e2b_desktop", Content: op.ContentAPI, Route: "GET " + route, Tag: "e2b",
-		Doc: "Keeps the display running while the request is open, for the commands of E2B's desktop clients. " +
+		Doc: "Keep the display running while the request is open, for the commands of E2B's desktop clients. " +
 			"width and height set its size."}, http.HandlerFunc(s.hold))}
 }
 
-// Close ends what is held. It is idempotent.
+// Close ends all requests. It is idempotent.
 func (s *Service) Close() error {
 	s.end.Do(func() { close(s.quit) })
 	return nil
 }
 
-// held tells a command about the display that it holds.
+// held describes the display to a command that holds it.
 type held struct {
 	Number    int    `json:"number"`
 	Authority string `json:"authority"`
-	RFB       string `json:"rfb"` // the socket of its VNC server
+	RFB       string `json:"rfb"` // socket of its VNC server
 }
 
 func (s *Service) hold(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func (s *Service) hold(w http.ResponseWriter, r *http.Request) {
 		width, err1 := strconv.Atoi(q.Get("width"))
 		height, err2 := strconv.Atoi(q.Get("height"))
 		if err1 != nil || err2 != nil {
-			http.Error(w, "width and height must be numbers of pixels", http.StatusBadRequest)
+			http.Error(w, "width and height must be integers", http.StatusBadRequest)
 			return
 		}
 		if err := s.cfg.Display.Resize(ctx, width, height); err != nil {
@@ -118,16 +118,16 @@ func (s *Service) hold(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// launcher is what the commands are links to.
+// launcher is the script that the commands link to.
 //
 //go:embed launcher.sh
 var launcher string
 
-// names are the commands, if the sandbox lacks them. Without an X server of its own the session is ours too, even if
-// another one is installed: it would bring a second window manager.
+// names are the commands that are installed if they are missing. Without an installed X server, startxfce4 is replaced too,
+// because it would start a second window manager.
 var names = []string{"Xvfb", "startxfce4", "xdpyinfo", "xrandr", "xdotool", "scrot", "x11vnc", "gtk-launch", "netstat"}
 
-// prepareScript puts links to the launcher ($1) on the PATH.
+// prepareScript installs links to the launcher ($1) in the PATH.
 const prepareScript = `set -e
 mkdir -p /usr/local/libexec /usr/local/bin
 printf '%s' "$1" > /usr/local/libexec/aio-desktop
@@ -141,11 +141,11 @@ if [ ! -e /opt/noVNC/utils/novnc_proxy ]; then
 	own /opt/noVNC/utils/novnc_proxy
 fi`
 
-// prepareTime bounds the preparation.
+// prepareTime is the timeout of the preparation.
 const prepareTime = 20 * time.Second
 
-// Prepare puts the commands on the PATH of a sandbox that was created with a DISPLAY, as desktop clients do. It is
-// called before every command, and works once.
+// Prepare installs the commands in a sandbox that was created with a DISPLAY, as desktop clients do. It is called before every
+// command, and runs once.
 func (s *Service) Prepare() {
 	if !s.cfg.Contained || !slices.ContainsFunc(s.cfg.Runner.Environ(),
 		func(pair string) bool { return strings.HasPrefix(pair, "DISPLAY=") }) {
@@ -162,7 +162,7 @@ func (s *Service) Prepare() {
 		}
 		res, err := s.cfg.Runner.Run(ctx, c)
 		if err != nil || res.Exit.Code != 0 {
-			s.cfg.Log.Warn("cannot install the commands of desktop clients", "exit", res.Exit.Code, "stderr", string(res.Stderr), "error", err)
+			s.cfg.Log.Warn("cannot install commands of desktop clients", "exit", res.Exit.Code, "stderr", string(res.Stderr), "error", err)
 		}
 	})
 }

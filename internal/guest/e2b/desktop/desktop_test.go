@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// screen is the display as the service wants it.
+// screen adapts the display to the service.
 type screen struct{ *display.Service }
 
 func (s screen) Resize(ctx context.Context, width, height int) error {
@@ -74,7 +74,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// run runs a command to its end.
+// run runs a command until it ends.
 func (d *desk) run(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := commands[args[0]](d.t.Context(),
@@ -82,7 +82,7 @@ func (d *desk) run(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// must runs a command that succeeds.
+// must runs a command that must succeed.
 func (d *desk) must(args ...string) string {
 	d.t.Helper()
 	out, err := d.run(args...)
@@ -92,7 +92,7 @@ func (d *desk) must(args ...string) string {
 	return out
 }
 
-// start runs a command until the test ends. end ends it before.
+// start runs a command until the test ends or end is called.
 func (d *desk) start(out io.Writer, args ...string) (end func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -108,7 +108,7 @@ func (d *desk) start(out io.Writer, args ...string) (end func() error) {
 	return end
 }
 
-// freeDisplay returns a display's number that nothing has.
+// freeDisplay returns an unused display number.
 func freeDisplay(t *testing.T) int {
 	t.Helper()
 	for n := 4000 + os.Getpid()%1000*5; n < 9999; n++ {
@@ -120,7 +120,7 @@ func freeDisplay(t *testing.T) int {
 	return 0
 }
 
-// TestCommands: the commands of desktop clients use the sandbox's display, under the number that they have chosen.
+// TestCommands: the commands of desktop clients use the sandbox's display under the requested number.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "xev")
@@ -165,11 +165,11 @@ func TestCommands(t *testing.T) {
 		t.Errorf("Xvfb: got %v, want a clean end", err)
 	}
 	if _, err := d.run("xdpyinfo"); err == nil {
-		t.Errorf("xdpyinfo after the end of Xvfb: got no error, want the display's name gone")
+		t.Errorf("xdpyinfo after the end of Xvfb: got no error, want one")
 	}
 }
 
-// useWindow finds a program's window, types into it and keeps a button down.
+// useWindow finds a program's window, types into it and presses a button.
 func (d *desk) useWindow() {
 	t := d.t
 	t.Helper()
@@ -232,7 +232,7 @@ func (b *safeBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestStream: a viewer with the password sees the display through the page's WebSocket, and others do not.
+// TestStream: only a viewer with the password sees the display through the page's WebSocket.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -249,7 +249,7 @@ func TestStream(t *testing.T) {
 	}
 	passwords := filepath.Join(d.home, ".vnc", "passwd")
 	d.must("x11vnc", "-storepasswd", "password", passwords)
-	// Every VNC program writes this one so.
+	// All VNC programs write this password in the same way.
 	if b, err := os.ReadFile(passwords); err != nil || hex.EncodeToString(b) != "dbd83cfd727a1458" {
 		t.Errorf("stored password: got %x %v, want dbd83cfd727a1458", b, err)
 	}
@@ -296,7 +296,7 @@ func TestStream(t *testing.T) {
 	_, res, err := websocket.Dial(t.Context(), pages.URL+"/websockify",
 		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"http://evil.example"}}})
 	if err == nil || res == nil || res.StatusCode != http.StatusForbidden {
-		t.Errorf("a foreign page: got %v, want 403", err)
+		t.Errorf("page of another origin: got %v, want 403", err)
 	}
 	cancel()
 	if _, err := watch(t, pages.URL, "password"); err == nil {
@@ -304,7 +304,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// watch signs in as a viewer and returns the size of the display.
+// watch authenticates as a viewer and returns the size of the display.
 func watch(t *testing.T, url, password string) (string, error) {
 	t.Helper()
 	socket, _, err := websocket.Dial(t.Context(), url+"/websockify", &websocket.DialOptions{Subprotocols: []string{"binary"}})
@@ -328,7 +328,7 @@ func watch(t *testing.T, url, password string) (string, error) {
 	read(len(version))
 	write([]byte(version))
 	if kinds := read(2); err == nil && !bytes.Equal(kinds, []byte{1, withPassword}) {
-		return "", fmt.Errorf("got the ways %v, want a password", kinds)
+		return "", fmt.Errorf("got the security types %v, want a password", kinds)
 	}
 	write([]byte{withPassword})
 	write(encrypt(reverseBits([]byte(password)), read(16)))
@@ -341,7 +341,7 @@ func watch(t *testing.T, url, password string) (string, error) {
 	return fmt.Sprintf("%dx%d", int(size[0])<<8|int(size[1]), int(size[2])<<8|int(size[3])), err
 }
 
-// TestRefusals: what a command cannot do, it says, with what can.
+// TestRefusals: errors of unsupported options name the package that supports them.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -352,21 +352,21 @@ func TestRefusals(t *testing.T) {
 		{"xdpyinfo -display ../../etc", "such as :0"},
 		{"xdpyinfo -display :9998", "unable to open display"},
 		{"xrandr --output a", "x11-xserver-utils"},
-		{"scrot", "name a file"},
+		{"scrot", "missing file name"},
 		{"scrot --select a", "package scrot"},
-		{"xdotool", "name a command"},
+		{"xdotool", "missing command"},
 		{"netstat -p", "net-tools"},
 		{"x11vnc -id 7", "package x11vnc"},
 		{"x11vnc -storepasswd a", "usage"},
 		{"x11vnc -rfbport x", "5900"},
-		{"x11vnc -display :9997 -rfbport 0", "not the sandbox's own"},
+		{"x11vnc -display :9997 -rfbport 0", "not the sandbox's display"},
 	} {
 		if _, err := d.run(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", c.args, err, c.want)
 		}
 	}
 	d.env[1] = "AIO_API_URL=unix:/nonexistent"
-	if _, err := d.run("Xvfb", ":0"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := d.run("Xvfb", ":0"); err == nil || !strings.Contains(err.Error(), "does not respond") {
 		t.Errorf("without a server: got %v, want an error", err)
 	}
 	if err := Run([]string{"rm"}, Streams{}); err == nil {
@@ -374,7 +374,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPorts: the table of listening ports looks as that of netstat.
+// TestPorts: the table of listening ports has the format of netstat.
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -399,8 +399,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestPrepareLeavesOthersAlone: nothing is installed outside of a sandbox, nor in one without a DISPLAY.
-func TestPrepareLeavesOthersAlone(t *testing.T) {
+// TestPrepareOnlyInSandboxes: no command is installed outside of a sandbox, or without a DISPLAY.
+func TestPrepareOnlyInSandboxes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{
 		{Contained: false, Runner: proc.New(proc.Config{Env: []string{"DISPLAY=:0"}})},

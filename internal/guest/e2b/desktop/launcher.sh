@@ -12,7 +12,7 @@ startxfce4)
 x11vnc)
 	case " $* " in
 	*" -bg "*)
-		# The server says its port when it listens, and goes on without us.
+		# The server prints its port when it listens, and continues in the background.
 		line=$( (setsid SELF x11vnc "$@" &) | head -n 1)
 		[ -n "$line" ] || exit 1
 		echo "$line"
@@ -31,7 +31,7 @@ gtk-launch)
 		done
 		return 1
 	}
-	# Their image has Chrome, ours Chromium.
+	# E2B's image contains Chrome, this one Chromium.
 	find_entry "$application" || { [ "$application" = google-chrome ] && find_entry chromium; } || { echo "gtk-launch: no such application: $application" >&2; exit 1; }
 	line=$(sed -n '/^\[Desktop Entry\]/,/^\[/s/^Exec=//p' "$entry" | head -n 1 | sed 's/ *%[a-zA-Z]//g')
 	eval "exec $line \"\$@\""

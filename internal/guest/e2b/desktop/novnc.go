@@ -16,12 +16,12 @@ import (
 	"github.com/coder/websocket"
 )
 
-// page shows the desktop with noVNC. It understands the words of noVNC's own page.
+// page shows the desktop with noVNC. It accepts the same parameters as noVNC's own page.
 //
 //go:embed vnc.html
 var page []byte
 
-// servePages is novnc_proxy: a page with the desktop, and a WebSocket that leads to a VNC server.
+// servePages implements novnc_proxy: a page with the desktop, and a WebSocket to a VNC server.
 func servePages(ctx context.Context, c *command) error {
 	target, listen := c.option("--vnc", "localhost:5900"), c.option("--listen", "6080")
 	if !strings.Contains(listen, ":") {
@@ -41,7 +41,7 @@ func servePages(ctx context.Context, c *command) error {
 	return nil
 }
 
-// viewer serves the page, noVNC's files below it, and the connection to the VNC server at target.
+// viewer serves the page, noVNC's files, and the connection to the VNC server at target.
 func viewer(target string, pages fs.FS) http.Handler {
 	m := http.NewServeMux()
 	for _, path := range []string{"GET /{$}", "GET /vnc.html", "GET /vnc_lite.html"} {
@@ -53,17 +53,17 @@ func viewer(target string, pages fs.FS) http.Handler {
 	m.HandleFunc("GET /websockify", func(w http.ResponseWriter, r *http.Request) {
 		vnc, err := (&net.Dialer{Timeout: handshakeTime}).DialContext(r.Context(), "tcp", target)
 		if err != nil {
-			http.Error(w, "nothing is shared at "+target, http.StatusBadGateway)
+			http.Error(w, "no VNC server at "+target, http.StatusBadGateway)
 			return
 		}
 		defer vnc.Close()
-		// Other pages must not use what the cookies of a person open.
+		// Pages of other origins must not connect with the cookies of a person.
 		socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"binary"}, OriginPatterns: origins(r)})
 		if err != nil {
-			return // it is answered
+			return // Accept has sent the response
 		}
 		defer socket.CloseNow()
-		socket.SetReadLimit(-1) // what is read goes on at once
+		socket.SetReadLimit(-1) // data is forwarded immediately
 		splice(websocket.NetConn(r.Context(), socket, websocket.MessageBinary), vnc)
 	})
 	files, err := fs.Sub(pages, "vendor/novnc")
@@ -74,8 +74,7 @@ func viewer(target string, pages fs.FS) http.Handler {
 	return m
 }
 
-// origins are the hosts whose pages may connect: the one that the request was sent to, which a proxy in front may have
-// replaced.
+// origins returns the hosts whose pages may connect: the host of the request, which a reverse proxy may have replaced.
 func origins(r *http.Request) []string {
 	list := []string{r.Host}
 	if host := r.Header.Get("X-Forwarded-Host"); host != "" {

@@ -22,31 +22,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// Streams is what a command reads its surroundings from.
+// Streams is the environment of a command.
 type Streams struct {
 	Environ []string
 	Out     io.Writer
 	Pages   fs.FS // noVNC
 }
 
-// command is one run of a command.
+// command is a run of a command.
 type command struct {
 	Streams
 	name string
 	args []string
 }
 
-// announce names the process: clients look for it by its name, and without it only wait in vain.
+// announce sets the name of the process, by which clients find it.
 func (c *command) announce() { _ = os.WriteFile("/proc/self/comm", []byte(c.name), 0o600) }
 
-// commands are what Run can be.
+// commands are the commands by name.
 var commands = map[string]func(context.Context, *command) error{
 	"Xvfb": runServer, "xfce4-session": runSession, "xfwm4": runSession, "xfdesktop": runSession,
 	"xdpyinfo": describeDisplay, "xrandr": describeScreen, "scrot": takeScreenshot, "xdotool": runTool,
 	"x11vnc": shareDisplay, "novnc_proxy": servePages, "netstat": listPorts,
 }
 
-// Run runs a command until it ends or the process is asked to end.
+// Run runs a command until it ends or the process gets a signal.
 func Run(args []string, s Streams) error {
 	if len(args) == 0 || commands[args[0]] == nil {
 		return errors.New("unknown desktop command")
@@ -61,7 +61,7 @@ func Run(args []string, s Streams) error {
 
 func isRoot() bool { return os.Geteuid() == 0 }
 
-// env returns a variable, or nothing.
+// env returns a variable, or an empty string.
 func (c *command) env(name string) (value string) {
 	for _, pair := range c.Environ {
 		if v, ok := strings.CutPrefix(pair, name+"="); ok {
@@ -71,14 +71,14 @@ func (c *command) env(name string) (value string) {
 	return value
 }
 
-// option returns the value of an option, or otherwise.
-func (c *command) option(name, otherwise string) string {
+// option returns the value of an option, or its default.
+func (c *command) option(name, fallback string) string {
 	for i, arg := range c.args {
 		if arg == name && i+1 < len(c.args) {
 			return c.args[i+1]
 		}
 	}
-	return otherwise
+	return fallback
 }
 
 var displayName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:unix)?:([0-9]{1,4})(?:\.0)?$`) })
@@ -100,10 +100,10 @@ func (c *command) authority() string {
 	return filepath.Join(c.env("HOME"), ".Xauthority")
 }
 
-// dialTime bounds the connection to a display.
+// dialTime is the timeout of a connection to a display.
 const dialTime = 20 * time.Second
 
-// dial connects to a display; empty means that of the environment.
+// dial connects to a display. An empty name means the display of the environment.
 func (c *command) dial(ctx context.Context, name string) (*x11.Conn, error) {
 	if name == "" {
 		name = c.env("DISPLAY")
@@ -121,7 +121,7 @@ func (c *command) dial(ctx context.Context, name string) (*x11.Conn, error) {
 	return conn, nil
 }
 
-// hold asks the sandbox's server for its display, and keeps it until release. done is closed if the display ends.
+// hold keeps the display of the sandbox's server running until release. done is closed if the display ends.
 func (c *command) hold(ctx context.Context, query string) (h held, done <-chan struct{}, release func(), err error) {
 	base, transport := c.env("AIO_API_URL"), &http.Transport{}
 	if path, ok := strings.CutPrefix(base, "unix:"); ok {
@@ -136,16 +136,16 @@ func (c *command) hold(ctx context.Context, query string) (h held, done <-chan s
 	}
 	res, err := transport.RoundTrip(req) //nolint:bodyclose // release does
 	if err != nil {
-		return held{}, nil, nil, fmt.Errorf("the sandbox's server does not answer: %w", err)
+		return held{}, nil, nil, fmt.Errorf("the sandbox's server does not respond: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
 		defer res.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // the status says enough without it
-		return held{}, nil, nil, fmt.Errorf("the display does not start: %s", strings.TrimSpace(string(text)))
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // the status is sufficient without it
+		return held{}, nil, nil, fmt.Errorf("start display: %s", strings.TrimSpace(string(text)))
 	}
 	if err := json.NewDecoder(res.Body).Decode(&h); err != nil {
 		res.Body.Close()
-		return held{}, nil, nil, fmt.Errorf("the sandbox's server: %w", err)
+		return held{}, nil, nil, fmt.Errorf("decode response of the sandbox's server: %w", err)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -161,7 +161,7 @@ func (c *command) hold(ctx context.Context, query string) (h held, done <-chan s
 
 var screenSize = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,5})x([0-9]{1,5})(?:x[0-9]+)?$`) })
 
-// runServer is Xvfb: it gives the sandbox's display the size and the number that the caller wants.
+// runServer implements Xvfb: it sets the size of the sandbox's display, and links the requested number to it.
 func runServer(ctx context.Context, c *command) error {
 	name := ":0"
 	query := ""
@@ -172,7 +172,7 @@ func runServer(ctx context.Context, c *command) error {
 		case arg == "-screen" && i+2 < len(c.args):
 			m := screenSize().FindStringSubmatch(c.args[i+2])
 			if m == nil {
-				return fmt.Errorf("invalid screen size %.60q; use one such as 1024x768x24", c.args[i+2])
+				return fmt.Errorf("invalid screen size %.60q; use a size such as 1024x768x24", c.args[i+2])
 			}
 			query = "?width=" + m[1] + "&height=" + m[2]
 		}
@@ -191,7 +191,7 @@ func runServer(ctx context.Context, c *command) error {
 		return fmt.Errorf("no cookie for display :%d in %s", h.Number, h.Authority)
 	}
 	if number != h.Number {
-		_ = os.Remove(fmt.Sprintf("/tmp/.X%d-lock", number)) // of a server that is gone
+		_ = os.Remove(fmt.Sprintf("/tmp/.X%d-lock", number)) // lock of a server that has ended
 		if err := linkSocket(number, h.Number); err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func runServer(ctx context.Context, c *command) error {
 	}
 }
 
-// linkSocket makes a display known by another number.
+// linkSocket makes a display available under another number.
 func linkSocket(number, to int) error {
 	path := socketOf(number)
 	if c, err := net.Dial("unix", path); err == nil {
@@ -222,7 +222,7 @@ func linkSocket(number, to int) error {
 	return os.Symlink(filepath.Base(socketOf(to)), path)
 }
 
-// runSession is there while the display is managed: clients take it for the end of the desktop's start.
+// runSession waits for the window manager and then runs until the display ends: clients wait for this process.
 func runSession(ctx context.Context, c *command) error {
 	conn, err := c.dial(ctx, "")
 	if err != nil {
@@ -231,7 +231,7 @@ func runSession(ctx context.Context, c *command) error {
 	defer conn.Close()
 	for managed := false; !managed; {
 		if managed, err = conn.Managed(ctx); err != nil {
-			return fmt.Errorf("look for the window manager: %w", err)
+			return fmt.Errorf("query the window manager: %w", err)
 		}
 		select {
 		case <-ctx.Done():

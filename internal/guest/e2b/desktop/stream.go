@@ -2,7 +2,7 @@ package desktop
 
 import (
 	"context"
-	"crypto/des" //nolint:gosec // VNC's passwords are what they are
+	"crypto/des" //nolint:gosec // the VNC protocol requires DES
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/binary"
@@ -19,13 +19,13 @@ import (
 	"time"
 )
 
-// passwordSize is how much of a password VNC uses.
+// passwordSize is the maximum length of a VNC password.
 const passwordSize = 8
 
-// fileKey hides passwords in files. It is the same everywhere: the file's mode protects them.
+// fileKey encodes passwords in files. It is the same in all VNC programs: only the file's mode protects passwords.
 var fileKey = []byte{23, 82, 107, 6, 35, 78, 88, 7}
 
-// shareDisplay is x11vnc: it serves the display to VNC clients on a port of the loopback.
+// shareDisplay implements x11vnc: it serves the display to VNC clients on a loopback port.
 func shareDisplay(ctx context.Context, c *command) error {
 	if i := slices.Index(c.args, "-storepasswd"); i >= 0 {
 		if len(c.args) < i+3 {
@@ -57,7 +57,7 @@ func shareDisplay(ctx context.Context, c *command) error {
 	}
 	defer release()
 	if real, err := filepath.EvalSymlinks(socketOf(number)); err != nil || real != socketOf(h.Number) {
-		return fmt.Errorf("display :%d is not the sandbox's own, which is :%d; install the package x11vnc to share it", number, h.Number)
+		return fmt.Errorf("display :%d is not the sandbox's display :%d; install the package x11vnc to share it", number, h.Number)
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.FormatUint(port, 10)))
 	if err != nil {
@@ -68,7 +68,7 @@ func shareDisplay(ctx context.Context, c *command) error {
 		return err
 	}
 	if f, ok := c.Out.(*os.File); ok {
-		f.Close() // who started us waits for the end of our output
+		f.Close() // the parent process waits for the end of the output
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,20 +98,20 @@ func serveViewers(ctx context.Context, ln net.Listener, socket string, password 
 		viewers.Go(func() {
 			defer viewer.Close()
 			defer context.AfterFunc(ctx, func() { viewer.Close() })()
-			_ = serveViewer(viewer, socket, password) // the viewer sees it, and nobody else listens
+			_ = serveViewer(viewer, socket, password) // the error concerns only the viewer
 		})
 	}
 }
 
-// handshakeTime bounds what a viewer takes to sign in.
+// handshakeTime is the timeout of a viewer's authentication.
 const handshakeTime = 30 * time.Second
 
-// version is the only one of the protocol that is spoken. All clients since 2007 do.
+// version is the only supported version of the protocol. All clients since 2007 support it.
 const version = "RFB 003.008\n"
 
 func serveViewer(viewer net.Conn, socket string, password []byte) error {
 	_ = viewer.SetDeadline(time.Now().Add(handshakeTime))
-	if err := admit(viewer, password); err != nil {
+	if err := authenticate(viewer, password); err != nil {
 		return err
 	}
 	server, err := net.Dial("unix", socket)
@@ -120,7 +120,7 @@ func serveViewer(viewer net.Conn, socket string, password []byte) error {
 	}
 	defer server.Close()
 	_ = server.SetDeadline(time.Now().Add(handshakeTime))
-	if err := enter(server); err != nil {
+	if err := connect(server); err != nil {
 		return err
 	}
 	_ = viewer.SetDeadline(time.Time{})
@@ -129,7 +129,7 @@ func serveViewer(viewer net.Conn, socket string, password []byte) error {
 	return nil
 }
 
-// splice copies both ways until one side ends.
+// splice copies in both directions until one side ends.
 func splice(a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
@@ -148,8 +148,8 @@ const (
 	withPassword    = 2
 )
 
-// admit lets a viewer in who knows the password, or everybody if there is none.
-func admit(viewer io.ReadWriter, password []byte) error {
+// authenticate checks the password of a viewer, if there is one.
+func authenticate(viewer io.ReadWriter, password []byte) error {
 	if _, err := io.WriteString(viewer, version); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func admit(viewer io.ReadWriter, password []byte) error {
 		return err
 	}
 	if string(theirs) != version {
-		return errors.New("the viewer speaks another version")
+		return errors.New("the viewer uses another protocol version")
 	}
 	kind := byte(withoutPassword)
 	if password != nil {
@@ -172,9 +172,9 @@ func admit(viewer io.ReadWriter, password []byte) error {
 		return err
 	}
 	if chosen[0] != kind {
-		return errors.New("the viewer chose another way to sign in")
+		return errors.New("the viewer selected another security type")
 	}
-	if password != nil && !knows(viewer, password) {
+	if password != nil && !checkPassword(viewer, password) {
 		const why = "Authentication failed"
 		refusal := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 1}, uint32(len(why)))
 		_, err := viewer.Write(append(refusal, why...))
@@ -184,8 +184,8 @@ func admit(viewer io.ReadWriter, password []byte) error {
 	return err
 }
 
-// knows challenges a viewer.
-func knows(viewer io.ReadWriter, password []byte) bool {
+// checkPassword sends a challenge to a viewer and checks the response.
+func checkPassword(viewer io.ReadWriter, password []byte) bool {
 	challenge := make([]byte, 16)
 	rand.Read(challenge)
 	if _, err := viewer.Write(challenge); err != nil {
@@ -198,7 +198,7 @@ func knows(viewer io.ReadWriter, password []byte) bool {
 	return subtle.ConstantTimeCompare(answer, encrypt(reverseBits(password), challenge)) == 1
 }
 
-// reverseBits makes a key of a password: VNC reads the bits of each byte backwards.
+// reverseBits returns the key of a password: VNC reverses the bits of each byte.
 func reverseBits(password []byte) []byte {
 	key := make([]byte, passwordSize)
 	for i := range min(len(password), passwordSize) {
@@ -210,7 +210,7 @@ func reverseBits(password []byte) []byte {
 func encrypt(key, text []byte) []byte {
 	block, err := des.NewCipher(key) //nolint:gosec // as above
 	if err != nil {
-		return nil // the size is right
+		return nil // the key always has the right size
 	}
 	out := make([]byte, len(text))
 	for i := 0; i+passwordSize <= len(text); i += passwordSize {
@@ -219,8 +219,8 @@ func encrypt(key, text []byte) []byte {
 	return out
 }
 
-// enter shakes hands with the display's server, which is open to those who can reach its socket.
-func enter(server io.ReadWriter) error {
+// connect completes the handshake with the display's server, which requires no password.
+func connect(server io.ReadWriter) error {
 	theirs := make([]byte, len(version))
 	if _, err := io.ReadFull(server, theirs); err != nil {
 		return err
@@ -237,7 +237,7 @@ func enter(server io.ReadWriter) error {
 		return err
 	}
 	if !slices.Contains(kinds, withoutPassword) {
-		return errors.New("the display's server wants a password")
+		return errors.New("the display's server requires a password")
 	}
 	if _, err := server.Write([]byte{withoutPassword}); err != nil {
 		return err
@@ -247,12 +247,12 @@ func enter(server io.ReadWriter) error {
 		return err
 	}
 	if result[3] != 0 {
-		return errors.New("the display's server refused us")
+		return errors.New("the display's server refused the connection")
 	}
 	return nil
 }
 
-// storePassword writes a password to a file as VNC programs do.
+// storePassword writes a password to a file in the format of VNC programs.
 func storePassword(password, path string) error {
 	if password == "" {
 		return errors.New("the password is empty")

@@ -13,15 +13,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// tool is a run of xdotool: its commands follow each other in one line.
+// tool is a run of xdotool. Its arguments are a sequence of commands.
 type tool struct {
 	*command
 	conn *x11.Conn
 	rest []string
-	down bool // a button stays down
+	down bool // a button remains pressed
 }
 
-// find returns one of the commands that clients use, or nil.
+// find returns a command that clients use, or nil.
 func (t *tool) find(name string) func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"click": t.click, "mousedown": t.press, "mouseup": t.release, "mousemove": t.move, "getmouselocation": t.location,
@@ -33,7 +33,7 @@ func (t *tool) find(name string) func(context.Context) error {
 func runTool(ctx context.Context, c *command) (err error) {
 	t := &tool{command: c, rest: c.args}
 	if len(t.rest) == 0 {
-		return errors.New("name a command, such as click 1")
+		return errors.New("missing command; use one such as click 1")
 	}
 	if t.conn, err = c.dial(ctx, ""); err != nil {
 		return err
@@ -42,7 +42,7 @@ func runTool(ctx context.Context, c *command) (err error) {
 		name := t.rest[0]
 		run := t.find(name)
 		if t.rest = t.rest[1:]; run == nil {
-			err = fmt.Errorf("unknown command %.60q; install the package xdotool for all of them", name)
+			err = fmt.Errorf("unsupported command %.60q; install the package xdotool", name)
 			break
 		}
 		err = run(ctx)
@@ -58,7 +58,7 @@ func runTool(ctx context.Context, c *command) (err error) {
 	return err
 }
 
-// flags takes the options in front of the arguments. Those of with have a value.
+// flags consumes the options before the arguments. Those in with have a value.
 func (t *tool) flags(with ...string) map[string]string {
 	got := map[string]string{}
 	for len(t.rest) > 0 && strings.HasPrefix(t.rest[0], "--") {
@@ -77,15 +77,15 @@ func (t *tool) flags(with ...string) map[string]string {
 	return got
 }
 
-// number takes a number.
-func (t *tool) number(what string, least, most int) (int, error) {
+// number consumes a number.
+func (t *tool) number(what string, low, high int) (int, error) {
 	if len(t.rest) == 0 {
 		return 0, fmt.Errorf("missing %s", what)
 	}
 	text := t.rest[0]
 	n, err := strconv.ParseInt(text, 0, 64)
-	if err != nil || n < int64(least) || n > int64(most) {
-		return 0, fmt.Errorf("invalid %s %.60q; use a number from %d to %d", what, text, least, most)
+	if err != nil || n < int64(low) || n > int64(high) {
+		return 0, fmt.Errorf("invalid %s %.60q; use a number from %d to %d", what, text, low, high)
 	}
 	t.rest = t.rest[1:]
 	return int(n), nil
@@ -170,13 +170,13 @@ func (t *tool) typeText(ctx context.Context) error {
 	if err := t.conn.Type(ctx, text, delay); err != nil {
 		return err
 	}
-	return t.conn.Settle(ctx) // until the window has seen keys that were lent for it
+	return t.conn.Settle(ctx) // until the window has received keys with a temporary mapping
 }
 
 func (t *tool) key(ctx context.Context) error {
 	t.flags("--delay")
 	if len(t.rest) == 0 {
-		return errors.New("name a key, such as Return or ctrl+c")
+		return errors.New("missing key; use one such as Return or ctrl+c")
 	}
 	for len(t.rest) > 0 && t.find(t.rest[0]) == nil {
 		names := strings.Split(t.rest[0], "+")
@@ -191,7 +191,7 @@ func (t *tool) key(ctx context.Context) error {
 	return nil
 }
 
-// symNames are X's names of keys that are called something else here.
+// symNames translates X's names of keys to those of package x11.
 var symNames = map[string]string{
 	"alt_l": "altleft", "alt_r": "altright", "control_l": "ctrlleft", "control_r": "ctrlright", "shift_l": "shiftleft",
 	"shift_r": "shiftright", "super_l": "winleft", "super_r": "winright", "meta_l": "win", "meta_r": "winright",
@@ -202,7 +202,7 @@ var symNames = map[string]string{
 	"parenleft": "(", "parenright": ")", "question": "?", "less": "<", "greater": ">", "bar": "|", "asciitilde": "~",
 }
 
-// keyName translates X's name of a key.
+// keyName translates an X name of a key.
 func keyName(name string) string {
 	if len(name) == 1 {
 		return name
@@ -226,7 +226,7 @@ func (t *tool) focused(ctx context.Context) error {
 func (t *tool) search(ctx context.Context) error {
 	set := t.flags()
 	if len(t.rest) == 0 {
-		return errors.New("name a pattern, such as search --class chromium")
+		return errors.New("missing pattern; use one such as search --class chromium")
 	}
 	pattern, err := regexp.Compile("(?i)" + t.rest[0])
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/connect"
 )
 
-// The kinds of files.
+// Types of files.
 const (
 	kindFile   = "FILE_TYPE_FILE"
 	kindFolder = "FILE_TYPE_DIRECTORY"
@@ -36,10 +36,10 @@ type entry struct {
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }
 
-// describe returns the entry of a path. A link has the type and mode of what it leads to.
+// describe returns the entry of a path. A symbolic link has the type and mode of its target.
 func describe(path string) (entry, error) { return (&describer{}).describe(path) }
 
-// describer describes paths, and remembers the names of users and groups meanwhile.
+// describer describes paths, and caches the names of users and groups.
 type describer struct{ users, groups map[int]string }
 
 func (d *describer) describe(path string) (entry, error) {
@@ -52,12 +52,12 @@ func (d *describer) describe(path string) (entry, error) {
 		Modified: info.ModTime().UTC().Format(time.RFC3339Nano), Mode: uint32(info.Mode().Perm()),
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		e.Owner, e.Group = remember(&d.users, userNames, int(st.Uid)), remember(&d.groups, groupNames, int(st.Gid))
+		e.Owner, e.Group = cachedName(&d.users, userNames, int(st.Uid)), cachedName(&d.groups, groupNames, int(st.Gid))
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
-			target = path // it leads nowhere
+			target = path // the link is broken
 		}
 		e.Target = &target
 		if to, err := os.Stat(path); err == nil {
@@ -81,7 +81,7 @@ const (
 	groupNames = "/etc/group"
 )
 
-func remember(known *map[int]string, file string, id int) string {
+func cachedName(known *map[int]string, file string, id int) string {
 	if *known == nil {
 		*known = map[int]string{}
 	}
@@ -93,8 +93,8 @@ func remember(known *map[int]string, file string, id int) string {
 	return name
 }
 
-// findName returns the first name of an ID, or the ID itself. The standard library would keep
-// the name of our own user from before it was changed.
+// findName returns the first name of an ID, or the ID itself. The standard library caches the name of the current user, which
+// prepare may change.
 func findName(file string, id int) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -108,7 +108,7 @@ func findName(file string, id int) string {
 	return strconv.Itoa(id)
 }
 
-// fileError turns an error of the file system into one for the caller.
+// fileError converts an error of the file system into one for the caller.
 func fileError(path string, err error) error {
 	if e, ok := errors.AsType[*connect.Error](err); ok {
 		return e
@@ -140,7 +140,7 @@ const (
 	maxMetadata    = 4 << 10
 )
 
-// readMetadata returns the metadata of a file; nil if it has none.
+// readMetadata returns the metadata of a file, or nil if it has none.
 func readMetadata(path string) map[string]string {
 	names := make([]byte, 64<<10)
 	n, err := unix.Listxattr(path, names)

@@ -1,9 +1,7 @@
-// Package envd serves a sandbox to E2B's clients: processes and terminals, files and
-// watchers, as their daemon of that name does.
+// Package envd implements E2B's daemon of that name for their clients: processes, terminals, files and watchers.
 //
-// It owns the processes that are started through it. Who may call is decided in front of it;
-// which user a call acts as, it decides itself: the sandbox's own, or another by sudo. What it
-// keeps is bounded: a process keeps no output for those who do not listen.
+// It owns the processes that it starts. Authentication happens before it. It selects the user of a call: the sandbox's own
+// user, or another one through sudo. All state is limited: output without a subscriber is discarded.
 package envd
 
 import (
@@ -16,21 +14,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// Port is where E2B's clients expect the service.
+// Port is the port on which E2B's clients expect the service.
 const Port = 49983
 
 // Config of the service.
 type Config struct {
 	Runner *proc.Runner
 	Home   string
-	// Contained means that the machine is a sandbox of ours: its system may be changed to
-	// have the user that E2B's clients expect.
+	// Contained means that the machine is a sandbox, in which the user that E2B's clients expect may be created.
 	Contained bool
-	// Prepare is called before each process is started; nil: nothing is to be done.
+	// Prepare is called before each process is started. It may be nil.
 	Prepare func()
 	Watches Watches
 	Usage   func() Usage
-	// Helper is the command that runs Help, for files of other users.
+	// Helper is the command that calls Help, for files of other users.
 	Helper []string
 	Log    *slog.Logger
 }
@@ -38,10 +35,10 @@ type Config struct {
 // Service serves E2B's clients.
 type Service struct {
 	Config
-	routes func() *http.ServeMux // made on first use, to keep the start short
-	users  users
-	procs  processes
-	looks  watchers
+	routes   func() *http.ServeMux // created on first use, to keep the start short
+	users    users
+	procs    processes
+	watchers watchers
 }
 
 // New returns the service. It starts nothing.
@@ -53,11 +50,11 @@ func New(c Config) *Service {
 	s.routes = sync.OnceValue(s.newRoutes)
 	s.users = users{runner: c.Runner, home: c.Home, contained: c.Contained, log: c.Log}
 	s.procs = processes{byPID: map[int]*process{}, quit: make(chan struct{})}
-	s.looks = watchers{source: c.Watches, byID: map[string]*watcher{}}
+	s.watchers = watchers{source: c.Watches, byID: map[string]*watcher{}}
 	return s
 }
 
-// Path is where Front puts requests for the service.
+// Path is the path prefix of requests for the service.
 const Path = "/e2b/envd"
 
 // Ops lists the operations.
@@ -65,9 +62,9 @@ func (s *Service) Ops() []op.Op {
 	h := http.StripPrefix(Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.routes().ServeHTTP(w, r) }))
 	return []op.Op{
 		op.Handle(op.Spec{Name: "e2b_envd", Content: op.ContentAPI, Route: Path + "/{path...}", Tag: "e2b",
-			Doc: "Serves E2B's clients: processes, terminals and files, as on port 49983 of their sandboxes."}, h),
+			Doc: "API for E2B's clients: processes, terminals and files, as on port 49983 of their sandboxes."}, h),
 		op.Handle(op.Spec{Name: "e2b_file", Content: op.ContentForeign, Route: "GET " + Path + "/files", Tag: "e2b",
-			Doc: "Sends a file to E2B's clients."}, h),
+			Doc: "Download a file, for E2B's clients."}, h),
 	}
 }
 
@@ -101,7 +98,7 @@ func (s *Service) newRoutes() *http.ServeMux {
 	return m
 }
 
-// Running returns the number of processes that run.
+// Running returns the number of running processes.
 func (s *Service) Running() int { return s.procs.count() }
 
 // Close ends all streams and processes. It is idempotent.

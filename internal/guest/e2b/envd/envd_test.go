@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newService has real processes and a home of its own.
+// newService creates a service with real processes and its own home.
 func newService(t *testing.T) *Service {
 	t.Helper()
 	testenv.Need(t, "bash")
@@ -39,7 +39,7 @@ func newService(t *testing.T) *Service {
 	return s
 }
 
-// call makes a unary call.
+// call sends a unary call.
 func call(t *testing.T, s *Service, method, body string) (int, string) {
 	t.Helper()
 	return send(t, s, http.MethodPost, "/"+method, body, "Content-Type", "application/json")
@@ -56,17 +56,17 @@ func send(t *testing.T, s *Service, method, target, body string, header ...strin
 	return w.Code, w.Body.String()
 }
 
-// result is what a process did, as its stream tells.
+// result is the content of the event stream of a process.
 type result struct {
 	pid         int
 	out, errors string
 	pty         string
-	inOrder     bool // the start was first
+	inOrder     bool // the first event was the start
 	end         *ended
-	fault       string // how the stream ended
+	fault       string // error of the stream
 }
 
-// start runs a process to its end.
+// start runs a process until it ends.
 func start(t *testing.T, s *Service, body string, header ...string) result {
 	t.Helper()
 	frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
@@ -119,7 +119,7 @@ func TestProcesses(t *testing.T) {
 		!r.end.Exited || r.end.Error != nil || r.fault != "{}" {
 		t.Errorf("got %+v %+v, want its output and success", r, r.end)
 	}
-	// The start comes before the output, also of a process that is quicker than the server.
+	// The start event precedes the output, even if the process is faster than the server.
 	for i := range 200 {
 		if r := start(t, s, `{"process":{"cmd":"/bin/echo","args":["x"]},"stdin":false}`); !r.inOrder || r.out != "x\n" {
 			t.Fatalf("command %d: got %+v, want its start first", i, r)
@@ -144,7 +144,7 @@ func TestProcesses(t *testing.T) {
 	testenv.Poll(t, "the command is killed", func() bool { return s.Running() == 0 })
 }
 
-// What cannot be started leaves nothing behind, above all nothing that the end would wait for.
+// A failed start leaves no state, for which Close would wait.
 func TestRefusedStarts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -177,7 +177,7 @@ func TestRefusedStarts(t *testing.T) {
 		t.Fatal("the service does not close after starts that were refused")
 	}
 	if r := start(t, s, `{"process":{"cmd":"/bin/true"}}`); !strings.Contains(r.fault, `"unavailable"`) {
-		t.Errorf("after the end: got %+v, want unavailable", r)
+		t.Errorf("after Close: got %+v, want unavailable", r)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestFiles(t *testing.T) {
 		{"over a folder", "POST", at("a"), "x", 400, "folder", []string{"Content-Type", octets}},
 		{"below a file", "POST", at("z/y"), "x", 400, "", []string{"Content-Type", octets}},
 		{"long metadata", "POST", at("z"), "x", 400, "printable", []string{"Content-Type", octets, "X-Metadata-K", strings.Repeat("x", 5000)}},
-		{"home of others", "GET", "/files?path=~root/x", "", 400, "home", nil},
+		{"home of others", "GET", "/files?path=~root/x", "", 400, "~USER", nil},
 		{"init", "POST", "/init", "{}", 404, "no such route", nil},
 	} {
 		status, body := send(t, s, c.method, c.target, c.body, c.header...)
@@ -308,7 +308,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A subscriber that does not read is given up, and costs no more than its queue.
+// A subscriber that does not read is disconnected, and its queue is limited.
 func TestSlowSubscribers(t *testing.T) {
 	t.Parallel()
 	var p topic
@@ -319,7 +319,7 @@ func TestSlowSubscribers(t *testing.T) {
 		slow.push(piece)
 	}
 	if _, err := slow.next(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "not read in time") {
-		t.Errorf("got %v, want an error that says that it was too slow", err)
+		t.Errorf("got %v, want an error about slow reading", err)
 	}
 	p.finish(event{End: &ended{ExitCode: 7}})
 	late := p.subscribe()

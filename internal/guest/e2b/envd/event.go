@@ -12,7 +12,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// event is what happens to a process. One field is set.
+// event is an event of a process. One field is set.
 type event struct {
 	Start     *started   `json:"start,omitempty"`
 	Data      *data      `json:"data,omitempty"`
@@ -24,7 +24,7 @@ type started struct {
 	PID int `json:"pid"`
 }
 
-// data is output. One field is set.
+// data is output of a process. One field is set.
 type data struct {
 	Stdout []byte `json:"stdout,omitempty"`
 	Stderr []byte `json:"stderr,omitempty"`
@@ -53,13 +53,12 @@ type eventOut struct {
 }
 
 const (
-	// queueSize is how much output waits for a subscriber before the process has to.
+	// queueSize is how much output is queued for a subscriber before the process waits.
 	queueSize = 1 << 20
-	// queueWait is how long a process waits for a subscriber. It must be shorter than what
-	// proc takes for a writer that is stuck, or output would come after the end.
+	// queueWait is how long a process waits for a subscriber. It must be shorter than the timeout of proc for a blocked writer;
+	// otherwise output could follow the end event.
 	queueWait = 1500 * time.Millisecond
-	// maxQueue is how much output waits for a subscriber that does not read, before it is
-	// given up.
+	// maxQueue is how much output is queued for a subscriber that does not read, before it is disconnected.
 	maxQueue = 64 << 20
 )
 
@@ -67,29 +66,29 @@ const (
 type topic struct {
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
-	over *event // the last event
+	end  *event // the last event
 }
 
-// subscriber takes events one after the other.
+// subscriber is a queue of events for one client.
 type subscriber struct {
 	topic *topic
 	mu    sync.Mutex
 	queue []event
 	bytes int
-	left  bool          // it takes no more
+	left  bool          // it has unsubscribed
 	lost  bool          // it was too slow
-	ready chan struct{} // has an element if the queue has
-	taken chan struct{} // has an element if there may be room again
+	ready chan struct{} // signals that the queue has an element
+	taken chan struct{} // signals that the queue may have room
 
-	expired atomic.Bool // its process was killed because its time was up
+	expired atomic.Bool // its process was killed by a timeout
 }
 
 func (t *topic) subscribe() *subscriber {
 	s := &subscriber{topic: t, ready: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over != nil {
-		s.push(*t.over)
+	if t.end != nil {
+		s.push(*t.end)
 		return s
 	}
 	if t.subs == nil {
@@ -99,10 +98,10 @@ func (t *topic) subscribe() *subscriber {
 	return s
 }
 
-func (t *topic) isOver() bool {
+func (t *topic) hasEnded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.over != nil
+	return t.end != nil
 }
 
 func (t *topic) current() []*subscriber {
@@ -115,7 +114,7 @@ func (t *topic) current() []*subscriber {
 	return list
 }
 
-// publish gives an event to all subscribers. It waits a little for slow ones.
+// publish sends an event to all subscribers. It waits a short time for slow ones.
 func (t *topic) publish(e event) {
 	for _, s := range t.current() {
 		s.await()
@@ -127,14 +126,14 @@ func (t *topic) publish(e event) {
 func (t *topic) finish(e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.over = &e
+	t.end = &e
 	for s := range t.subs {
 		s.push(e)
 	}
 	t.subs = nil
 }
 
-// await waits until there is room in the queue, but not for long.
+// await waits until the queue has room, at most queueWait.
 func (s *subscriber) await() {
 	var timer *time.Timer
 	for {
@@ -178,7 +177,7 @@ func (s *subscriber) next(ctx context.Context, silence <-chan time.Time) (event,
 		if s.lost {
 			s.mu.Unlock()
 			return event{}, connect.Errorf(connect.ResourceExhausted,
-				"the output was not read in time; connect to the process again to read what follows")
+				"the output was not read in time; reconnect to the process to read further output")
 		}
 		if len(s.queue) > 0 {
 			e := s.queue[0]
@@ -217,7 +216,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// The kinds of output.
+// outputKind is a stream of output.
 type outputKind int
 
 const (
@@ -226,7 +225,7 @@ const (
 	ptyKind
 )
 
-// writer publishes what is written to it.
+// writer publishes its input as events.
 type writer struct {
 	topic *topic
 	kind  outputKind
@@ -247,7 +246,7 @@ func (w *writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// keepAlive returns after how much silence the caller wants to hear something.
+// keepAlive returns the interval of keep-alive messages that the caller requests.
 func keepAlive(c connect.Caller) time.Duration {
 	if n, err := strconv.Atoi(c.Header.Get("Keepalive-Ping-Interval")); err == nil && n > 0 && n <= 3600 {
 		return time.Duration(n) * time.Second
@@ -255,8 +254,7 @@ func keepAlive(c connect.Caller) time.Duration {
 	return 90 * time.Second
 }
 
-// follow sends the events of a process until it ends. The first is its start: output may have
-// come before anybody knew the process.
+// follow sends the events of a process until it ends. The first event is its start, even if the process already wrote output.
 func (s *Service) follow(ctx context.Context, c connect.Caller, p *process, sub *subscriber, out *connect.Stream) error {
 	defer sub.leave()
 	if err := out.Send(eventOut{event{Start: &started{p.p.PID()}}}); err != nil {
@@ -271,7 +269,7 @@ func (s *Service) follow(ctx context.Context, c connect.Caller, p *process, sub 
 			return err
 		}
 		if e.End != nil && sub.expired.Load() {
-			return context.DeadlineExceeded // the client must not take it for the command's own end
+			return context.DeadlineExceeded // the client must distinguish it from a regular exit
 		}
 		if err := out.Send(eventOut{e}); err != nil {
 			return err
@@ -283,12 +281,12 @@ func (s *Service) follow(ctx context.Context, c connect.Caller, p *process, sub 
 	}
 }
 
-// attachIn names the process to follow.
+// attachIn identifies the process to follow.
 type attachIn struct {
 	Process selector `json:"process"`
 }
 
-// attach follows a process that was started by another call.
+// attach follows a process that another call has started.
 func (s *Service) attach(ctx context.Context, c connect.Caller, in attachIn, out *connect.Stream) error {
 	p, err := s.procs.find(in.Process)
 	if err != nil {

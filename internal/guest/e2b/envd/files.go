@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// fault is a failure of a request that is not a call.
+// fault is the error of a request outside of the Connect protocol.
 type fault struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -31,15 +31,15 @@ func writeFault(w http.ResponseWriter, status int, message string) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // our own types can be encoded
+		panic(err) // our types are always encodable
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // nobody is there otherwise
+	_, _ = w.Write(b) // an error means that the client has disconnected
 }
 
-// refuse replies with an error.
+// refuse responds with an error.
 func refuse(w http.ResponseWriter, path string, err error) {
 	e, ok := errors.AsType[*connect.Error](fileError(path, err))
 	if !ok {
@@ -55,8 +55,7 @@ func refuse(w http.ResponseWriter, path string, err error) {
 	writeFault(w, status, e.Message)
 }
 
-// target returns the user and the path of a request for a file. The query may name the user,
-// as signed URLs do.
+// target returns the user and the path of a request for a file. The query may contain the user, as in signed URLs.
 func (s *Service) target(r *http.Request) (account, string, error) {
 	u, err := s.users.fromHeader(r.Header)
 	if name := r.URL.Query().Get("username"); err == nil && name != "" {
@@ -110,7 +109,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", modified, f)
 }
 
-// downloadAs sends a file that only another user may read.
+// downloadAs sends a file as another user.
 func (s *Service) downloadAs(w http.ResponseWriter, r *http.Request, u account, path string) {
 	c, err := s.helper(u, "read", helpIn{Path: path})
 	if err != nil {
@@ -140,7 +139,7 @@ func (s *Service) downloadAs(w http.ResponseWriter, r *http.Request, u account, 
 	}
 }
 
-// written describes a file that was written.
+// written describes a written file.
 type written struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -165,7 +164,7 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 	case "gzip":
 		z, err := gzip.NewReader(r.Body)
 		if err != nil {
-			writeFault(w, http.StatusBadRequest, "the body is not gzip: "+err.Error())
+			writeFault(w, http.StatusBadRequest, "the body is not valid gzip data: "+err.Error())
 			return
 		}
 		body = z
@@ -179,7 +178,7 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 		s.uploadParts(w, r, u, metadata, multipart.NewReader(body, params["boundary"]))
 	case media == "application/octet-stream":
 		if r.URL.Query().Get("path") == "" {
-			writeFault(w, http.StatusBadRequest, "path is missing; name the file to write")
+			writeFault(w, http.StatusBadRequest, "path is missing; set it to the file to write")
 			return
 		}
 		if err := s.write(r, u, helpIn{Path: path, Metadata: metadata}, body); err != nil {
@@ -197,7 +196,7 @@ func describeWritten(path string, metadata map[string]string) written {
 	return written{Path: path, Name: filepath.Base(path), Type: "file", Metadata: metadata}
 }
 
-// uploadParts writes the files of a form. Each has its path in its name, unless the query has it.
+// uploadParts writes the files of a form. The path is in the query or in the name of each part.
 func (s *Service) uploadParts(w http.ResponseWriter, r *http.Request, u account, metadata map[string]string, form *multipart.Reader) {
 	done := []written{}
 	for {
@@ -217,7 +216,7 @@ func (s *Service) uploadParts(w http.ResponseWriter, r *http.Request, u account,
 			name = fullFileName(part)
 		}
 		if name == "" {
-			writeFault(w, http.StatusBadRequest, "path is missing; name the file in the query or in the part")
+			writeFault(w, http.StatusBadRequest, "path is missing; set it in the query or as the file name of the part")
 			return
 		}
 		path, err := u.resolve(name)
@@ -237,8 +236,7 @@ func (s *Service) uploadParts(w http.ResponseWriter, r *http.Request, u account,
 	writeJSON(w, http.StatusOK, done)
 }
 
-// fullFileName returns the file name of a part with its folders, which the standard library
-// removes.
+// fullFileName returns the file name of a part with its folders, which the standard library removes.
 func fullFileName(part *multipart.Part) string {
 	_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	if err != nil {
@@ -290,8 +288,8 @@ func (s *Service) write(r *http.Request, u account, in helpIn, body io.Reader) e
 	return readHelp(u, []byte(stdout.String()), []byte(stderr.String()), &none{})
 }
 
-// writeFile writes a file in place and creates the folders above it. Writing in place keeps
-// the file's owner, mode and links, and watchers see a change of the same file.
+// writeFile writes a file in place and creates its parent folders. Writing in place keeps the file's owner, mode and links, and
+// watchers report a change of the same file.
 func writeFile(in helpIn, body io.Reader) error {
 	if info, err := os.Stat(in.Path); err == nil && info.IsDir() {
 		return connect.Errorf(connect.InvalidArgument, "path %q is a folder", in.Path)

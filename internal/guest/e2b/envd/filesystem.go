@@ -13,12 +13,12 @@ import (
 // maxEntries bounds a list.
 const maxEntries = 100_000
 
-// pathIn names a path.
+// pathIn contains a path.
 type pathIn struct {
 	Path string `json:"path"`
 }
 
-// entryOut is an entry.
+// entryOut contains an entry.
 type entryOut struct {
 	Entry entry `json:"entry"`
 }
@@ -67,7 +67,7 @@ func makeDir(in helpIn) (any, error) {
 	return stat(in)
 }
 
-// moveIn names what to move where.
+// moveIn is the input of move.
 type moveIn struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
@@ -111,7 +111,7 @@ func (s *Service) remove(ctx context.Context, c connect.Caller, in pathIn) (out 
 
 func remove(in helpIn) (any, error) { return none{}, os.RemoveAll(in.Path) }
 
-// listIn names a folder.
+// listIn is the input of listDir.
 type listIn struct {
 	Path  string `json:"path"`
 	Depth int    `json:"depth"`
@@ -142,7 +142,7 @@ func list(in helpIn) (any, error) {
 	return &out, out.add(&describer{}, in.Path, in.Depth)
 }
 
-// add adds the content of a folder in the order of its paths. It does not follow links.
+// add adds the content of a folder, sorted by path. It does not follow links.
 func (o *entriesOut) add(by *describer, dir string, depth int) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -152,18 +152,18 @@ func (o *entriesOut) add(by *describer, dir string, depth int) error {
 		path := filepath.Join(dir, item.Name())
 		e, err := by.describe(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has gone meanwhile
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return err
 		}
 		if len(o.Entries) >= maxEntries {
 			return connect.Errorf(connect.ResourceExhausted,
-				"folder %q has more than %d entries; list a folder below it, or a smaller depth", dir, maxEntries)
+				"folder %q has more than %d entries; list a subfolder, or reduce the depth", dir, maxEntries)
 		}
 		o.Entries = append(o.Entries, e)
 		if item.IsDir() && depth > 1 {
-			// What may not be read is listed, but not what is in it.
+			// An unreadable folder is listed without its content.
 			if err := o.add(by, path, depth-1); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}

@@ -12,11 +12,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// HelpCommand is the argument with which the program starts itself to handle files as
-// another user.
+// HelpCommand is the argument with which the program starts itself to handle files as another user.
 const HelpCommand = "envd-help"
 
-// helpIn is what to do with files.
+// helpIn is a request to the helper process.
 type helpIn struct {
 	Path  string `json:"path"`
 	To    string `json:"to,omitempty"`
@@ -26,16 +25,16 @@ type helpIn struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// helpOut is what became of it.
+// helpOut is the response of the helper process.
 type helpOut struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *connect.Error  `json:"error,omitempty"`
 }
 
-// verbs are what can be done with files.
+// verbs are the file operations.
 var verbs = map[string]func(helpIn) (any, error){"stat": stat, "mkdir": makeDir, "move": move, "remove": remove, "list": list}
 
-// asUser does something with files as a user.
+// asUser performs a file operation as a user.
 func (s *Service) asUser(ctx context.Context, u account, verb string, in helpIn, out any) error {
 	if !u.own {
 		return s.asOther(ctx, u, verb, in, out)
@@ -62,7 +61,7 @@ func (s *Service) helper(u account, verb string, in helpIn) (proc.Command, error
 	return proc.Command{Path: "sudo", Dir: "/", Args: append(args, verb, string(request)), Limit: 64 << 20, Grace: -1}, nil
 }
 
-// asOther does it in a process of that user.
+// asOther performs a file operation in a process of another user.
 func (s *Service) asOther(ctx context.Context, u account, verb string, in helpIn, out any) error {
 	c, err := s.helper(u, verb, in)
 	if err != nil {
@@ -78,7 +77,7 @@ func (s *Service) asOther(ctx context.Context, u account, verb string, in helpIn
 func readHelp(u account, stdout, stderr []byte, out any) error {
 	var got helpOut
 	if err := json.Unmarshal(stdout, &got); err != nil {
-		return connect.Errorf(connect.PermissionDenied, "cannot act as user %q: %.300s", u.name, stderr)
+		return connect.Errorf(connect.PermissionDenied, "cannot run as user %q: %.300s", u.name, stderr)
 	}
 	if got.Error != nil {
 		return got.Error
@@ -86,11 +85,10 @@ func readHelp(u account, stdout, stderr []byte, out any) error {
 	return json.Unmarshal(got.Result, out)
 }
 
-// Help is the main function of the process that handles files as another user: it does one
-// thing with the files that args name, and writes what became of it.
+// Help is the main function of the helper process, which performs one file operation as another user and writes the result.
 func Help(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 2 {
-		return fmt.Errorf("%s: this is for the sandbox's own server", HelpCommand)
+		return fmt.Errorf("%s: only the sandbox's server may run this command", HelpCommand)
 	}
 	var what helpIn
 	if err := json.Unmarshal([]byte(args[1]), &what); err != nil {

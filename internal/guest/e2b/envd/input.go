@@ -16,21 +16,21 @@ import (
 // none is an empty message.
 type none struct{}
 
-// stdin is the input of a process. Writers take turns.
+// stdin is the input of a process. Only one writer writes at a time.
 type stdin struct {
 	mu sync.Mutex
 	f  *os.File
 }
 
-func (i *stdin) close() { _ = i.f.Close() } // it may be closed already
+func (i *stdin) close() { _ = i.f.Close() } // it may already be closed
 
-// input is what to write. One field is set.
+// input is data for a process. One field is set.
 type input struct {
 	Stdin []byte `json:"stdin"`
 	Pty   []byte `json:"pty"`
 }
 
-// write writes to a process. The context bounds the wait for one that does not read.
+// write writes to a process. The context limits the wait for a process that does not read.
 func (p *process) write(ctx context.Context, in input) error {
 	var f *os.File
 	var lock *sync.Mutex
@@ -108,7 +108,7 @@ func (s *Service) streamInput(ctx context.Context, _ connect.Caller, next func()
 				return none{}, err
 			}
 		case in.Data != nil && p == nil:
-			return none{}, connect.Errorf(connect.InvalidArgument, "the first message must name the process")
+			return none{}, connect.Errorf(connect.InvalidArgument, "the first message must contain the process")
 		case in.Data != nil:
 			if err := p.write(ctx, in.Data.Input); err != nil {
 				return none{}, err
@@ -129,7 +129,7 @@ func (s *Service) closeStdin(_ context.Context, _ connect.Caller, in attachIn) (
 	return none{}, nil
 }
 
-// updateIn changes a process.
+// updateIn is the input of update.
 type updateIn struct {
 	Process selector  `json:"process"`
 	Pty     *terminal `json:"pty"`
@@ -152,7 +152,7 @@ func (s *Service) update(_ context.Context, _ connect.Caller, in updateIn) (none
 // signalName is a signal, by name or number.
 type signalName syscall.Signal
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON decodes both forms.
 func (n *signalName) UnmarshalJSON(b []byte) error {
 	var name string
 	if json.Unmarshal(b, &name) == nil {

@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// maxProcesses bounds the processes that run at once.
+	// maxProcesses is the maximum number of concurrent processes.
 	maxProcesses = 2000
-	// keepEnd is how long the end of a process can still be asked for.
+	// keepEnd is how long the exit status of a process is available.
 	keepEnd = 30 * time.Second
-	// lastOutput is how long a terminal is read after its program has ended, if another
-	// process still holds it.
+	// lastOutput is how long a terminal is read after its program has ended, if another process still uses it.
 	lastOutput = 200 * time.Millisecond
 )
 
-// config is what to start.
+// config is a command to start.
 type config struct {
 	Cmd  string            `json:"cmd"`
 	Args []string          `json:"args,omitempty"`
@@ -42,7 +41,7 @@ type terminal struct {
 	} `json:"size"`
 }
 
-// startIn is a process to start.
+// startIn is the input of start.
 type startIn struct {
 	Process config    `json:"process"`
 	Pty     *terminal `json:"pty"`
@@ -50,17 +49,17 @@ type startIn struct {
 	Stdin   *bool     `json:"stdin"`
 }
 
-// process is a running program, or one that has just ended.
+// process is a program that runs or has ended recently.
 type process struct {
 	config config
 	tag    *string
 	p      *proc.Process
 	tty    *pty.PTY // nil without a terminal
-	stdin  *stdin   // nil with a terminal, and if the input is empty
+	stdin  *stdin   // nil with a terminal or without input
 	topic  topic
 }
 
-// processes are those that were started through the service.
+// processes are the processes of the service.
 type processes struct {
 	mu     sync.Mutex
 	byPID  map[int]*process
@@ -74,17 +73,17 @@ func (t *processes) count() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.byPID {
-		if !p.topic.isOver() {
+		if !p.topic.hasEnded() {
 			n++
 		}
 	}
 	return n
 }
 
-// reserve makes room for a process, until it is settled, or reports why none may be started.
+// reserve registers a process before it is started, or returns why none may be started.
 func (t *processes) reserve() error {
 	if n := t.count(); n >= maxProcesses {
-		return connect.Errorf(connect.ResourceExhausted, "process limit reached (%d); end some first", maxProcesses)
+		return connect.Errorf(connect.ResourceExhausted, "process limit reached (%d); end processes first", maxProcesses)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +100,7 @@ func (t *processes) add(p *process) {
 	t.byPID[p.p.PID()] = p
 }
 
-// forget drops a process after a while, unless its ID belongs to another one by then.
+// forget drops a process after keepEnd, unless its ID belongs to another process by then.
 func (t *processes) forget(p *process) {
 	timer := time.NewTimer(keepEnd)
 	defer timer.Stop()
@@ -133,7 +132,7 @@ func (t *processes) close() {
 	t.work.Wait()
 }
 
-// selector names a process.
+// selector identifies a process.
 type selector struct {
 	PID *int    `json:"pid"`
 	Tag *string `json:"tag"`
@@ -156,20 +155,20 @@ func (t *processes) find(by selector) (*process, error) {
 		}
 		return nil, connect.Errorf(connect.NotFound, "process with tag %q not found", *by.Tag)
 	}
-	return nil, connect.Errorf(connect.InvalidArgument, "name a process by pid or tag")
+	return nil, connect.Errorf(connect.InvalidArgument, "set pid or tag of a process")
 }
 
 // running finds a process that has not ended.
 func (t *processes) running(by selector) (*process, error) {
 	p, err := t.find(by)
-	if err == nil && p.topic.isOver() {
+	if err == nil && p.topic.hasEnded() {
 		err = connect.Errorf(connect.NotFound, "process with pid %d has ended", p.p.PID())
 	}
 	return p, err
 }
 
-// start starts a process and sends its events until it ends. The process outlives the
-// request, unless the request's time is up.
+// start starts a process and sends its events until it ends. The process outlives the request, unless the timeout of the request
+// expires.
 func (s *Service) start(ctx context.Context, c connect.Caller, in startIn, out *connect.Stream) error {
 	p, sub, err := s.launch(c, in)
 	if err != nil {
@@ -180,9 +179,9 @@ func (s *Service) start(ctx context.Context, c connect.Caller, in startIn, out *
 			sub.expired.Store(true)
 			p.p.Kill()
 		})
-		// The client has gone, but the time that it gave the process still counts.
+		// The timeout still applies after the client has disconnected.
 		defer func() {
-			if p.topic.isOver() || ctx.Err() == nil {
+			if p.topic.hasEnded() || ctx.Err() == nil {
 				timer.Stop()
 			}
 		}()
@@ -225,8 +224,7 @@ func (s *Service) launch(c connect.Caller, in startIn) (*process, *subscriber, e
 	return p, sub, nil
 }
 
-// checkDir checks the working directory of a process of the sandbox's own user; sudo checks
-// that of others.
+// checkDir checks the working directory of a process of the sandbox's own user. For other users, sudo checks it.
 func checkDir(u account, dir string) error {
 	if !u.own {
 		return nil
@@ -260,7 +258,7 @@ func startError(name string, err error) error {
 	case errors.Is(err, proc.ErrClosed):
 		return connect.Errorf(connect.Unavailable, "the sandbox is stopping")
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return connect.Errorf(connect.ResourceExhausted, "start %q: %v; end some processes first", name, err)
+		return connect.Errorf(connect.ResourceExhausted, "start %q: %v; end processes first", name, err)
 	}
 	return connect.Errorf(connect.Internal, "start %q: %v", name, err)
 }
@@ -327,7 +325,7 @@ func (p *process) startTerminal(s *Service, c proc.Command, size terminal) error
 	return nil
 }
 
-// settle announces a process, and its end when that comes.
+// settle adds a started process to the list, and publishes its end.
 func (p *process) settle(s *Service, release func()) {
 	s.procs.add(p)
 	go func() {
@@ -339,7 +337,7 @@ func (p *process) settle(s *Service, release func()) {
 	}()
 }
 
-// endOf describes the end of a process as clients expect it.
+// endOf describes the end of a process in the format of clients.
 func endOf(e proc.Exit) *ended {
 	if e.Signal != 0 {
 		text := "signal: " + e.Signal.String()
@@ -359,7 +357,7 @@ type listed struct {
 	Tag    *string `json:"tag,omitempty"`
 }
 
-// listOut is all running processes.
+// listOut is the list of running processes.
 type listOut struct {
 	Processes []listed `json:"processes,omitempty"`
 }
@@ -368,7 +366,7 @@ func (s *Service) list(_ context.Context, _ connect.Caller, _ struct{}) (out lis
 	s.procs.mu.Lock()
 	defer s.procs.mu.Unlock()
 	for pid, p := range s.procs.byPID {
-		if !p.topic.isOver() {
+		if !p.topic.hasEnded() {
 			out.Processes = append(out.Processes, listed{p.config, pid, p.tag})
 		}
 	}

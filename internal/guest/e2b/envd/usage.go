@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Usage is what the sandbox uses.
+// Usage is the resource usage of the sandbox.
 type Usage struct {
 	CPUs      int
-	CPUPct    float64 // of all its CPUs
+	CPUPct    float64 // percentage of all CPUs
 	MemUsed   int64
 	MemTotal  int64
 	MemCache  int64
@@ -17,7 +17,7 @@ type Usage struct {
 	DiskTotal int64
 }
 
-// metricsOut is the usage in the names that clients expect.
+// metricsOut is the usage in the format of clients.
 type metricsOut struct {
 	Time      int64   `json:"ts"`
 	CPUs      int     `json:"cpu_count"`

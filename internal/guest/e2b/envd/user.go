@@ -23,12 +23,12 @@ const (
 	userHome = "/home/user"
 )
 
-// account is a user that a call acts as.
+// account is the user of a call.
 type account struct {
 	name  string
 	home  string
-	own   bool // what runs as it needs no sudo
-	owner int  // its user ID
+	own   bool // it is the sandbox's own user, for which no sudo is necessary
+	owner int  // user ID
 }
 
 // users finds accounts.
@@ -40,7 +40,7 @@ type users struct {
 	once      sync.Once
 }
 
-// fromHeader returns the user that a request names, or the default one.
+// fromHeader returns the user in the headers of a request, or the default user.
 func (u *users) fromHeader(h http.Header) (account, error) {
 	text := h.Get("Authorization")
 	scheme, rest, _ := strings.Cut(text, " ")
@@ -49,13 +49,13 @@ func (u *users) fromHeader(h http.Header) (account, error) {
 	}
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest))
 	if err != nil {
-		return account{}, connect.Errorf(connect.Unauthenticated, "invalid basic authentication; send the base64 of USER and a colon")
+		return account{}, connect.Errorf(connect.Unauthenticated, "invalid basic authentication; send base64 of USER followed by a colon")
 	}
 	name, _, _ := strings.Cut(string(b), ":")
 	return u.find(name)
 }
 
-// find returns a user by name; empty means the default one.
+// find returns a user by name. An empty name means the default user.
 func (u *users) find(name string) (account, error) {
 	u.once.Do(u.prepare)
 	if name == "" || name == userName {
@@ -72,8 +72,8 @@ func (u *users) find(name string) (account, error) {
 	return account{name: found.Name, home: found.Home, own: int(found.UID) == os.Getuid(), owner: int(found.UID)}, nil
 }
 
-// prepareScript names the sandbox's user "user" first, so that programs show it under that
-// name, and gives it the home of that name. The other name stays valid.
+// prepareScript adds the name "user" for the sandbox's user before its other names, so that programs show this name, and links
+// the home of that name. The other name stays valid.
 const prepareScript = `set -e
 [ -e "$2" ] || ln -s "$1" "$2"
 add() {
@@ -84,7 +84,7 @@ add() {
 add /etc/group "user:x:$4:"
 add /etc/passwd "user:x:$3:$4::$2:/bin/bash"`
 
-// prepare makes the user that E2B's clients expect, where the sandbox allows it.
+// prepare creates the user that E2B's clients expect, if the sandbox allows it.
 func (u *users) prepare() {
 	if !u.contained || findName(userNames, os.Getuid()) == userName || os.Getuid() == 0 {
 		return
@@ -97,11 +97,11 @@ func (u *users) prepare() {
 	res, err := u.runner.Run(ctx, proc.Command{Path: "sudo", Dir: "/", Args: []string{"-n", "--", "sh", "-c", prepareScript, "sh",
 		u.home, userHome, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}})
 	if err != nil || res.Exit.Code != 0 {
-		u.log.Info("the sandbox's user keeps its name", "exit", res.Exit.Code, "error", err)
+		u.log.Info("cannot rename the sandbox's user", "exit", res.Exit.Code, "error", err)
 	}
 }
 
-// resolve returns the absolute path that a caller means. Relative paths are below the home.
+// resolve returns the absolute form of a path. Relative paths start at the home.
 func (a account) resolve(path string) (string, error) {
 	switch {
 	case strings.IndexByte(path, 0) >= 0:
@@ -111,7 +111,7 @@ func (a account) resolve(path string) (string, error) {
 	case strings.HasPrefix(path, "~/"):
 		return filepath.Join(a.home, path[2:]), nil
 	case strings.HasPrefix(path, "~"):
-		return "", connect.Errorf(connect.InvalidArgument, "invalid path %q: a home is only known by ~; use the whole path", path)
+		return "", connect.Errorf(connect.InvalidArgument, "invalid path %q: ~USER is unsupported; use an absolute path", path)
 	case filepath.IsAbs(path):
 		return filepath.Clean(path), nil
 	}
@@ -136,7 +136,7 @@ func checkVariables(more map[string]string) error {
 	for name, value := range more {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
 			return connect.Errorf(connect.InvalidArgument,
-				"invalid variable %q: a name must not be empty or contain =, and neither name nor value a zero byte", name)
+				"invalid variable %q: the name must not be empty or contain =, and name and value must not contain zero bytes", name)
 		}
 	}
 	return nil

@@ -8,12 +8,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/connect"
 )
 
-// Change is a change of a file, as a watch reports it.
+// Change is a change of a file that a watch reports.
 type Change struct {
 	Seq  int64
-	Kind string // create, write, remove, rename or chmod; others are not sent
+	Kind string // create, write, remove, rename or chmod; other kinds are ignored
 	Path string // absolute
-	Old  string // of a rename: the path before, relative to the watched folder
+	Old  string // previous path of a renamed file, relative to the watched folder
 	Name string // relative to the watched folder
 	Size int64
 }
@@ -22,8 +22,7 @@ type Change struct {
 type Watches interface {
 	// Open starts a watch of a folder.
 	Open(ctx context.Context, path string, recursive bool) (id string, err error)
-	// Next returns the changes after a sequence number. It waits for the first, at most for
-	// the given time.
+	// Next returns the changes after a sequence number. It waits for the first one, at most for the given time.
 	Next(ctx context.Context, id string, after int64, wait time.Duration) ([]Change, error)
 	// Close ends a watch.
 	Close(id string)
@@ -38,7 +37,7 @@ type fileEvent struct {
 
 const eventPrefix = "EVENT_TYPE_"
 
-// watchIn names a folder to watch.
+// watchIn is the input of watchDir and createWatcher.
 type watchIn struct {
 	Path          string `json:"path"`
 	Recursive     bool   `json:"recursive"`
@@ -73,8 +72,8 @@ func (s *Service) openWatch(ctx context.Context, c connect.Caller, in watchIn) (
 	return s.Watches.Open(ctx, path, in.Recursive)
 }
 
-// events translates a change. Clients expect what the kernel reports: a new file is created
-// and then written, a rename takes one name away and creates another.
+// events translates a change. Clients expect the events of the kernel: a new file is created and then written, a rename removes
+// one name and creates another.
 func events(c Change, withEntry bool) []fileEvent {
 	one := func(name, kind string) fileEvent {
 		e := fileEvent{Name: name, Type: eventPrefix + kind}
@@ -145,26 +144,26 @@ func (s *Service) watchDir(ctx context.Context, c connect.Caller, in watchIn, ou
 	}
 }
 
-// watcher is a watch whose events are fetched.
+// watcher is a watch whose events clients poll.
 type watcher struct {
 	mu      sync.Mutex
 	after   int64
 	entries bool
 }
 
-// watchers are those that clients have created.
+// watchers are the watchers that clients have created.
 type watchers struct {
 	source Watches
 	mu     sync.Mutex
 	byID   map[string]*watcher
 }
 
-// watcherOut names a watcher.
+// watcherOut identifies a watcher.
 type watcherOut struct {
 	ID string `json:"watcherId"`
 }
 
-// watcherIn names a watcher.
+// watcherIn identifies a watcher.
 type watcherIn struct {
 	ID  string `json:"watcherId"`
 	ID2 string `json:"watcher_id"`
@@ -182,9 +181,9 @@ func (s *Service) createWatcher(ctx context.Context, c connect.Caller, in watchI
 	if err != nil {
 		return watcherOut{}, err
 	}
-	s.looks.mu.Lock()
-	defer s.looks.mu.Unlock()
-	s.looks.byID[id] = &watcher{entries: in.entries()}
+	s.watchers.mu.Lock()
+	defer s.watchers.mu.Unlock()
+	s.watchers.byID[id] = &watcher{entries: in.entries()}
 	return watcherOut{id}, nil
 }
 
@@ -203,7 +202,7 @@ type eventsOut struct {
 }
 
 func (s *Service) watcherEvents(ctx context.Context, _ connect.Caller, in watcherIn) (out eventsOut, err error) {
-	w, err := s.looks.find(in.id())
+	w, err := s.watchers.find(in.id())
 	if err != nil {
 		return out, err
 	}
@@ -211,7 +210,7 @@ func (s *Service) watcherEvents(ctx context.Context, _ connect.Caller, in watche
 	defer w.mu.Unlock()
 	changes, err := s.Watches.Next(ctx, in.id(), w.after, 0)
 	if err != nil {
-		s.looks.drop(in.id())
+		s.watchers.drop(in.id())
 		return out, err
 	}
 	for _, change := range changes {
@@ -228,10 +227,10 @@ func (w *watchers) drop(id string) {
 }
 
 func (s *Service) removeWatcher(_ context.Context, _ connect.Caller, in watcherIn) (none, error) {
-	if _, err := s.looks.find(in.id()); err != nil {
+	if _, err := s.watchers.find(in.id()); err != nil {
 		return none{}, err
 	}
-	s.looks.drop(in.id())
+	s.watchers.drop(in.id())
 	s.Watches.Close(in.id())
 	return none{}, nil
 }

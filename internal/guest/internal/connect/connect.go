@@ -1,9 +1,8 @@
-// Package connect speaks the server's side of the Connect protocol with JSON: unary calls,
-// and streams in frames of a flag byte, a length and a message.
+// Package connect implements the server side of the Connect protocol with JSON: unary calls, and streams in frames of a flag
+// byte, a length and a message.
 //
-// It owns the wire format and nothing else. It knows no binary messages and no compression;
-// requests that use them are refused with the status that the protocol has for it. Everything
-// it reads is bounded.
+// It owns only the wire format. It supports neither binary messages nor compression: such requests are refused with the status
+// that the protocol defines. All input is limited.
 package connect
 
 import (
@@ -30,14 +29,14 @@ const (
 	headerBytes    = 5
 )
 
-// Caller is what a request says beside its message.
+// Caller contains the headers and the timeout of a request.
 type Caller struct {
 	Header http.Header
-	// Timeout is how long the client waits; 0 means no limit.
+	// Timeout is the timeout of the client; 0 means none.
 	Timeout time.Duration
 }
 
-// Unary returns the handler of a call with one message each way.
+// Unary returns the handler of a call with one request and one response message.
 func Unary[In, Out any](call func(context.Context, Caller, In) (Out, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := accept(w, r, unaryType)
@@ -64,8 +63,8 @@ func Unary[In, Out any](call func(context.Context, Caller, In) (Out, error)) htt
 	})
 }
 
-// ServerStream returns the handler of a call with one message in and many out. If the
-// connection or the server ends first, the stream is cut, so that the client notices.
+// ServerStream returns the handler of a call with one request message and a stream of responses. If the request is canceled,
+// the connection is aborted, so that the client detects an incomplete stream.
 func ServerStream[In any](call func(context.Context, Caller, In, *Stream) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := accept(w, r, streamType)
@@ -93,15 +92,15 @@ func ServerStream[In any](call func(context.Context, Caller, In, *Stream) error)
 	})
 }
 
-// ClientStream returns the handler of a call with many messages in and one out. next returns
-// io.EOF after the last message.
+// ClientStream returns the handler of a call with a stream of request messages and one response. next returns io.EOF after the
+// last message.
 func ClientStream[In, Out any](call func(ctx context.Context, c Caller, next func() (In, error)) (Out, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := accept(w, r, streamType)
 		if !ok {
 			return
 		}
-		// The reply may come before the client has sent everything.
+		// The response may be sent before the request ends.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		ctx, cancel := c.bound(r.Context())
 		defer cancel()
@@ -123,7 +122,7 @@ func ClientStream[In, Out any](call func(ctx context.Context, c Caller, next fun
 	})
 }
 
-// accept checks what a request is. It replies itself if that is not what the method takes.
+// accept validates a request. If it is invalid, accept sends the response and returns false.
 func accept(w http.ResponseWriter, r *http.Request, want string) (Caller, bool) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -171,7 +170,7 @@ func readAll(r io.Reader) ([]byte, error) {
 }
 
 func tooLarge(n uint64) error {
-	return Errorf(ResourceExhausted, "message of %d bytes is larger than the limit of %d; send it in parts", n, maxMessage)
+	return Errorf(ResourceExhausted, "message of %d bytes exceeds the limit of %d; send it in parts", n, maxMessage)
 }
 
 func decode(message []byte, in any) error {
@@ -187,20 +186,20 @@ func decode(message []byte, in any) error {
 func reply(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // our own types can be encoded
+		panic(err) // our types are always encodable
 	}
 	w.Header().Set("Content-Type", unaryType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // nobody is there otherwise
+	_, _ = w.Write(b) // an error means that the client has disconnected
 }
 
-// ReadMessage reads the next message of a stream; io.EOF after the last.
+// ReadMessage reads the next message of a stream. It returns io.EOF after the last one.
 func ReadMessage(r io.Reader) ([]byte, error) {
 	var head [headerBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, Errorf(InvalidArgument, "the stream ends within the head of a frame")
+			return nil, Errorf(InvalidArgument, "the stream ends within the header of a frame")
 		}
 		return nil, err
 	}
@@ -209,11 +208,11 @@ func ReadMessage(r io.Reader) ([]byte, error) {
 	case head[0]&flagCompressed != 0:
 		return nil, Errorf(Unimplemented, "compressed frame; send frames uncompressed")
 	case head[0]&^flagEnd != 0:
-		return nil, Errorf(InvalidArgument, "invalid flags %#x of a frame", head[0])
+		return nil, Errorf(InvalidArgument, "invalid frame flags %#x", head[0])
 	case n > maxMessage:
 		return nil, tooLarge(uint64(n))
 	}
-	// What is not there takes no memory, whatever the head says.
+	// Memory is allocated only for received bytes, independent of the length in the header.
 	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err == nil && len(b) < int(n) {
 		err = Errorf(InvalidArgument, "the stream ends within a frame")
@@ -224,7 +223,7 @@ func ReadMessage(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// Stream sends the messages of a reply.
+// Stream sends the messages of a response.
 type Stream struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController
@@ -236,7 +235,7 @@ func newStream(w http.ResponseWriter) *Stream {
 	return &Stream{w: w, rc: http.NewResponseController(w)}
 }
 
-// Send sends a message at once.
+// Send sends a message and flushes it.
 func (s *Stream) Send(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -270,7 +269,7 @@ func (s *Stream) end(err error) {
 	}
 	b, err := json.Marshal(last)
 	if err != nil {
-		panic(err) // it can be encoded
+		panic(err) // it is always encodable
 	}
-	_ = s.frame(flagEnd, b) // nobody is there otherwise
+	_ = s.frame(flagEnd, b) // an error means that the client has disconnected
 }

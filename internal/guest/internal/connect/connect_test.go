@@ -34,7 +34,7 @@ func send(t *testing.T, h http.Handler, media string, body []byte, header ...str
 	return w.Code, w.Body.String()
 }
 
-// TestUnary: statuses and bodies are those of the protocol.
+// TestUnary: statuses and bodies follow the protocol.
 func TestUnary(t *testing.T) {
 	t.Parallel()
 	var fail error
@@ -49,7 +49,7 @@ func TestUnary(t *testing.T) {
 	}{
 		{Errorf(NotFound, "gone"), 404, `{"code":"not_found","message":"gone"}`},
 		{op.Errorf(op.Exhausted, "full"), 429, `{"code":"resource_exhausted","message":"full"}`},
-		{context.DeadlineExceeded, 504, `{"code":"deadline_exceeded","message":"the deadline of the request has passed"}`},
+		{context.DeadlineExceeded, 504, `{"code":"deadline_exceeded","message":"the timeout of the request has expired"}`},
 		{errors.New("odd"), 500, `{"code":"internal","message":"odd"}`},
 	} {
 		fail = c.err
@@ -74,7 +74,7 @@ func TestUnary(t *testing.T) {
 	}
 }
 
-// TestStreams: messages come in frames, and the last says how it ended.
+// TestStreams: messages are sent in frames, and the last frame contains the error.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	server := ServerStream(func(_ context.Context, _ Caller, in word, out *Stream) error {
@@ -104,11 +104,11 @@ func TestStreams(t *testing.T) {
 		t.Errorf("got %q, want %q", body, want)
 	}
 	if _, body := send(t, client, streamType, frame(0, `{"text":"a"}`)[:9]); !strings.Contains(body, "ends within a frame") {
-		t.Errorf("a cut frame: got %q, want an error", body)
+		t.Errorf("truncated frame: got %q, want an error", body)
 	}
 }
 
-// FuzzReadMessage: whatever comes, a message is no longer than the limit and what was sent.
+// FuzzReadMessage: a message is never longer than the limit or the input.
 func FuzzReadMessage(f *testing.F) {
 	f.Add(frame(0, "{}"))
 	f.Add([]byte{0, 0xff, 0xff, 0xff, 0xff})

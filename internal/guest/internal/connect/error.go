@@ -9,10 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Code is the kind of a failure.
+// Code is an error code of the protocol.
 type Code string
 
-// The codes of the protocol that we use.
+// The codes that services use.
 const (
 	Canceled           Code = "canceled"
 	Unknown            Code = "unknown"
@@ -29,7 +29,7 @@ const (
 	Unauthenticated    Code = "unauthenticated"
 )
 
-// HTTPStatus returns the status of a unary reply with this code.
+// HTTPStatus returns the status of a unary response with this code.
 func (c Code) HTTPStatus() int {
 	switch c {
 	case InvalidArgument, FailedPrecondition:
@@ -56,7 +56,7 @@ func (c Code) HTTPStatus() int {
 	return http.StatusInternalServerError
 }
 
-// Error is a failure that the caller sees.
+// Error is an error that the caller sees.
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message,omitempty"`
@@ -64,12 +64,12 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Errorf makes an Error.
+// Errorf returns an Error.
 func Errorf(code Code, format string, args ...any) error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-// codes are those of our own services' failures.
+// codes translates the codes of operations.
 var codes = map[op.Code]Code{
 	op.Invalid: InvalidArgument, op.Unauthenticated: Unauthenticated, op.Denied: PermissionDenied,
 	op.NotFound: NotFound, op.Conflict: FailedPrecondition,
@@ -77,7 +77,7 @@ var codes = map[op.Code]Code{
 	op.Canceled: Canceled, op.Internal: Internal, op.Unsupported: Unimplemented,
 }
 
-// asError turns any error into one for the caller.
+// asError converts any error into one for the caller.
 func asError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -87,7 +87,7 @@ func asError(err error) *Error {
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Error{DeadlineExceeded, "the deadline of the request has passed"}
+		return &Error{DeadlineExceeded, "the timeout of the request has expired"}
 	case errors.Is(err, context.Canceled):
 		return &Error{Canceled, "the request was canceled"}
 	}

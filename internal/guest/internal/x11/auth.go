@@ -14,16 +14,16 @@ const CookieSize = 16
 
 const authName = "MIT-MAGIC-COOKIE-1"
 
-// NewCookie returns fresh random bytes for a display's cookie.
+// NewCookie returns a random cookie for a display.
 func NewCookie() []byte {
 	b := make([]byte, CookieSize)
 	rand.Read(b)
 	return b
 }
 
-// WriteAuthority writes the cookie of one display to path in the format of .Xauthority, for a server's -auth flag and
-// clients' XAUTHORITY. The entry applies to every host name, because a sandbox's may change. It replaces the file
-// atomically and keeps it private.
+// WriteAuthority writes the cookie of a display to a file in the format of .Xauthority, for the -auth flag of servers and
+// XAUTHORITY of clients. The entry applies to every host name, because the name of a sandbox may change. It replaces the file
+// atomically with mode 0600.
 func WriteAuthority(path string, display int, cookie []byte) error {
 	return writeAuthority(path, display, cookie, nil)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// DragSource returns the window that data is being dragged from, or 0 while nothing is dragged. Applications own the
-// selection XdndSelection for as long as a drag lasts; a pointer that only marks text or moves a slider owns nothing.
+// DragSource returns the source window of the current drag, or 0. Applications own the selection XdndSelection during a drag;
+// selecting text or moving a slider does not claim it.
 func (c *Conn) DragSource(ctx context.Context) (uint32, error) {
 	return do(ctx, c, c.screen, func() (uint32, error) {
 		owner, err := xproto.GetSelectionOwner(c.x, c.atoms.drag).Reply()
@@ -20,8 +20,8 @@ func (c *Conn) DragSource(ctx context.Context) (uint32, error) {
 	})
 }
 
-// CursorSerial identifies the pointer's current shape. During a drag the shape tells whether the target accepts a drop.
-// It is 0 on servers that cannot tell.
+// CursorSerial identifies the pointer's current shape. During a drag, the shape shows whether the target accepts a drop. It is 0
+// if the server does not support the query.
 func (c *Conn) CursorSerial(ctx context.Context) (uint32, error) {
 	if !c.ext.xfixes {
 		return 0, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// EncodePNG writes img as a PNG without alpha, several times faster than image/png and about as small for what desktops
-// show.
+// EncodePNG writes img as a PNG without alpha. It is several times faster than image/png, with files of about the same size for
+// pictures of desktops.
 func EncodePNG(w io.Writer, img *image.RGBA) error {
 	width, height := img.Rect.Dx(), img.Rect.Dy()
 	if width <= 0 || height <= 0 {
@@ -47,10 +47,10 @@ const (
 	bandHeight = 16
 )
 
-// maxStrips bounds how many parts of an image are compressed at once. Each costs a compressor's memory.
+// maxStrips is the maximum number of parts of an image that are compressed concurrently. Each needs memory for a compressor.
 const maxStrips = 4
 
-// deflate makes the zlib stream of the image's rows, one strip on each processor.
+// deflate returns the zlib stream of the image's rows. Each processor compresses one strip.
 func deflate(img *image.RGBA, width, height int) ([]byte, error) {
 	bands := (height + bandHeight - 1) / bandHeight
 	strips := make([]strip, max(1, min(runtime.GOMAXPROCS(0), maxStrips, bands)))
@@ -78,13 +78,13 @@ func deflate(img *image.RGBA, width, height int) ([]byte, error) {
 type strip struct {
 	out  bytes.Buffer
 	sum  uint32 // Adler-32 of the rows
-	size int    // their length
+	size int    // length of the rows
 	err  error
 }
 
-// deflate compresses rows in bands, each according to its content. A picture has no repetitions, and searching for them takes
-// most of the time; the differences between its adjacent pixels compress well by frequency alone. Other content, such as
-// text on a plain background, is repetitive.
+// deflate compresses rows in bands, each according to its content. A photo has no repetitions, and searching for them takes most
+// of the time; Huffman coding of the differences between adjacent pixels is sufficient. Other content, such as text on a plain
+// background, is repetitive.
 func (s *strip) deflate(img *image.RGBA, width, top, bottom int, last bool) {
 	s.out.Grow(width * (bottom - top) / 4)
 	plain, err1 := flate.NewWriter(&s.out, flate.BestSpeed)
@@ -105,7 +105,7 @@ func (s *strip) deflate(img *image.RGBA, width, top, bottom int, last bool) {
 			next = picture
 		}
 		if next != current {
-			// A flushed stream ends on a byte, so that another compressor's can follow.
+			// A flushed stream ends at a byte boundary, so that the stream of another compressor can follow.
 			if s.err = current.Flush(); s.err != nil {
 				return
 			}
@@ -129,22 +129,22 @@ func (s *strip) deflate(img *image.RGBA, width, top, bottom int, last bool) {
 	}
 }
 
-// joinAdler is the Adler-32 of two texts one after the other, from that of each and the length of the second.
+// joinAdler returns the Adler-32 of two concatenated texts, from the sums of both and the length of the second.
 func joinAdler(first, second uint32, size int) uint32 {
 	const mod = 65521
 	a1, b1, a2, b2 := first&0xffff, first>>16, second&0xffff, second>>16
 	a := (a1 + a2 + mod - 1) % mod
-	// Every byte of the second adds the first's sum once more, less the 1 that the second began with.
+	// Every byte of the second text adds the sum of the first, minus the initial 1 of the second.
 	b := (uint64(b1) + uint64(b2) + uint64(size%mod)*uint64(a1+mod-1)) % mod
 	return uint32(b)<<16 | a
 }
 
-// rowPacker turns pixels into rows of three bytes each, behind the byte that names the filter.
+// rowPacker converts pixels to PNG rows: the filter byte, and three bytes for each pixel.
 type rowPacker struct {
 	row, same, above []byte
 }
 
-// pack's result is valid until the next call. A row like the one above becomes zeros.
+// pack returns the next row, valid until the next call. A row that equals the previous one consists of zeros.
 func (p *rowPacker) pack(pix []byte, asPicture bool) []byte {
 	above := p.above
 	p.above = pix
@@ -190,7 +190,7 @@ func packRGB(dst, src []byte) {
 	}
 }
 
-// packSub is packRGB with each pixel as the difference to the one on its left.
+// packSub is packRGB with the difference of each pixel to the previous one.
 func packSub(dst, src []byte) {
 	var r, g, b byte
 	for len(src) >= 4 && len(dst) >= 3 {

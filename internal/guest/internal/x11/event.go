@@ -9,8 +9,8 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// pump receives events until the connection ends. It never blocks on anything else: xgb stops reading replies when its queue
-// of events is full.
+// pump receives events until the connection ends. It never blocks on anything else, because xgb stops reading responses when
+// its event queue is full.
 func (c *Conn) pump() {
 	defer close(c.pumped)
 	for {
@@ -20,7 +20,7 @@ func (c *Conn) pump() {
 			return
 		}
 		if ev == nil {
-			continue // the error of a request that nobody waits for, such as a reply to a closed window
+			continue // error of an unchecked request, such as a response to a closed window
 		}
 		switch e := ev.(type) {
 		case xproto.MappingNotifyEvent:
@@ -36,7 +36,7 @@ func (c *Conn) pump() {
 	}
 }
 
-// waiters are the calls that wait for an event.
+// waiters are calls that wait for an event.
 type waiters struct {
 	mu   sync.Mutex
 	list []*waiter

@@ -22,7 +22,7 @@ type Shot struct {
 	NoCursor bool
 }
 
-// Screenshot returns the screen's pixels, all opaque. The image's bounds are those of the area, in screen coordinates.
+// Screenshot returns the pixels of the screen, all opaque. The image has the bounds of the area, in screen coordinates.
 func (c *Conn) Screenshot(ctx context.Context, shot Shot) (*image.RGBA, error) {
 	return c.take(ctx, shot, func(area image.Rectangle, raw []byte) *image.RGBA {
 		img := image.NewRGBA(area)
@@ -31,21 +31,21 @@ func (c *Conn) Screenshot(ctx context.Context, shot Shot) (*image.RGBA, error) {
 	})
 }
 
-// Thumbnail returns the whole screen made smaller, at most width pixels wide. It costs far less than a screenshot: only
-// pixels that are needed are read from what the server shares.
+// Thumbnail returns a reduced picture of the whole screen, at most width pixels wide. It is much faster than a screenshot,
+// because it reads only the necessary pixels from shared memory.
 func (c *Conn) Thumbnail(ctx context.Context, width int) (*image.RGBA, error) {
 	return c.take(ctx, Shot{}, func(area image.Rectangle, raw []byte) *image.RGBA {
 		return shrink(raw, area.Size(), width)
 	})
 }
 
-// take grabs the screen and makes a picture of its pixels, which are opaque, in the server's format, and complete.
+// take grabs the screen and converts its pixels, which are in the server's format, with draw.
 func (c *Conn) take(ctx context.Context, shot Shot, draw func(area image.Rectangle, raw []byte) *image.RGBA) (*image.RGBA, error) {
 	return do(ctx, c, c.screen, func() (*image.RGBA, error) {
 		for try := 0; ; try++ {
 			img, err := c.grab(shot, draw)
 			var xerr xgb.Error
-			// A resize between the query of the size and the grab makes the area invalid: retry.
+			// Retry if a resize between the query of the size and the grab made the area invalid.
 			if err == nil || try == 3 || !errors.As(err, &xerr) {
 				return img, err
 			}
@@ -111,8 +111,8 @@ type segment struct {
 	refused bool
 }
 
-// attach ensures that at least n bytes are shared with the server. It returns false if pictures have to come through the
-// socket: without the extension, without System V memory, or if the server runs as another user.
+// attach ensures that at least n bytes are shared with the server. It returns false if pictures must be sent over the socket:
+// without the extension, without System V memory, or if the server runs as another user.
 func (c *Conn) attach(n int) bool {
 	s := &c.shm
 	if !c.ext.shm || s.refused {
@@ -140,8 +140,8 @@ func (c *Conn) share(n int) error {
 		return err
 	}
 	s.mem, err = unix.SysvShmAttach(key, 0, 0)
-	// Linux lets the server attach to a segment that is already marked for removal. Marking it now means that even a kill
-	// leaves nothing behind.
+	// Linux allows the server to attach to a segment that is already marked for removal. Marking it early means that it is removed
+	// even if this process is killed.
 	if _, rerr := unix.SysvShmCtl(key, unix.IPC_RMID, nil); err == nil {
 		err = rerr
 	}
@@ -154,7 +154,7 @@ func (c *Conn) share(n int) error {
 	return shm.AttachChecked(c.x, s.id, uint32(key), false).Check()
 }
 
-// free releases the memory; no grab may be running.
+// free releases the memory. No grab may be in progress.
 func (s *segment) free() {
 	if s.mem != nil {
 		// Fails only for memory that is not attached.
@@ -179,7 +179,7 @@ func checkPixels(setup *xproto.SetupInfo, screen *xproto.ScreenInfo) error {
 			}
 		}
 	}
-	return fmt.Errorf("display has depth %d with %d bits per pixel: start it with -depth 24", screen.RootDepth, bits)
+	return fmt.Errorf("unsupported display depth %d with %d bits per pixel; start the X server with -depth 24", screen.RootDepth, bits)
 }
 
 // bgrxToRGBA converts len(dst) bytes, two pixels at a time.
@@ -215,8 +215,8 @@ func blendCursor(raw []byte, area image.Rectangle, cur *xfixes.GetCursorImageRep
 	}
 }
 
-// shrink returns a smaller picture of pixels in the server's format. It averages four pixels for each, which is enough for
-// a glance.
+// shrink returns a smaller picture of pixels in the server's format. Each pixel is the average of four, which is sufficient for
+// a thumbnail.
 func shrink(raw []byte, from image.Point, width int) *image.RGBA {
 	width = max(1, min(width, from.X))
 	height := max(1, from.Y*width/from.X)
@@ -238,7 +238,7 @@ func shrink(raw []byte, from image.Point, width int) *image.RGBA {
 	return out
 }
 
-// spread returns the three colors of a pixel, each with room for the sum of several.
+// spread returns the three colors of a pixel, with room for the sum of several pixels.
 func spread(pixel []byte) uint64 {
 	v := uint64(binary.LittleEndian.Uint32(pixel))
 	return v&0xff | v&0xff00<<8 | v&0xff0000<<16

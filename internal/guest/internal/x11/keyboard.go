@@ -10,19 +10,19 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// heldKey is a key that is down.
+// heldKey is a pressed key.
 type heldKey struct {
 	code xproto.Keycode
 	sym  xproto.Keysym
 }
 
-// KeyDown presses a key, given by its pyautogui name (see KeyNames) or its character, and keeps it down until KeyUp,
-// ReleaseAll or Close. It presses shift around it if the character needs it.
+// KeyDown presses a key, given by its pyautogui name (see KeyNames) or its character, and keeps it pressed until KeyUp,
+// ReleaseAll or Close. It also presses and releases shift if the character requires it.
 func (c *Conn) KeyDown(ctx context.Context, name string) error {
 	return c.inject(ctx, "press key", func() error { return c.keyDown(ctx, name) })
 }
 
-// KeyUp releases a key. It does nothing if the key is not down.
+// KeyUp releases a key. It does nothing if the key is not pressed.
 func (c *Conn) KeyUp(ctx context.Context, name string) error {
 	return c.inject(ctx, "release key", func() error { return c.keyUp(ctx, name) })
 }
@@ -38,7 +38,7 @@ func (c *Conn) Chord(ctx context.Context, names ...string) error {
 			}
 			down++
 		}
-		// Whatever happened, no key stays down.
+		// Release all keys, even after an error.
 		for i := down - 1; i >= 0; i-- {
 			err = errors.Join(err, c.keyUp(ctx, names[i]))
 		}
@@ -46,8 +46,8 @@ func (c *Conn) Chord(ctx context.Context, names ...string) error {
 	})
 }
 
-// Type enters any Unicode text through the keyboard; a line break is the enter key. Pressed keys modify it as they would for
-// a person. interval is the pause after each character. Typing stops when ctx ends.
+// Type enters any Unicode text through the keyboard. A line break is the enter key. Pressed keys modify the text. interval is
+// the pause after each character. Typing stops when ctx ends.
 func (c *Conn) Type(ctx context.Context, text string, interval time.Duration) error {
 	return c.inject(ctx, "type text", func() error { return c.typeText(ctx, text, interval) })
 }
@@ -69,11 +69,11 @@ func (c *Conn) keyDown(ctx context.Context, name string) error {
 	key := heldKey{sym: sym}
 	at, ok := c.keys.where[sym]
 	if !ok {
-		lent, err := c.borrow(ctx, []xproto.Keysym{sym}, nil)
+		codes, err := c.borrow(ctx, []xproto.Keysym{sym}, nil)
 		if err != nil {
 			return err
 		}
-		at.code = lent[0]
+		at.code = codes[0]
 	}
 	if err := c.stroke(at, sym, xproto.KeyPress); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (c *Conn) keyUp(ctx context.Context, name string) error {
 		c.fake(xproto.KeyRelease, byte(key.code))
 		return nil
 	}
-	// Not pressed by us; a viewer may have. Only keys of the keymap are possible.
+	// Not pressed by this connection: a viewer may have pressed it. Only keys of the keymap are possible.
 	if err := c.loadKeymap(); err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (c *Conn) keyUp(ctx context.Context, name string) error {
 	return nil
 }
 
-// stroke sends the events of one key, with shift around it if the keysym is on the key's second level, unless the caller
-// already holds shift. On the keypad it uses num lock instead of shift, with which Chromium would see arrows.
+// stroke sends the events of one key. It presses shift if the keysym is on the key's second level, unless shift is pressed
+// already. On the keypad it uses num lock instead, because Chromium interprets keypad keys with shift as arrows.
 func (c *Conn) stroke(at place, sym xproto.Keysym, kinds ...byte) error {
 	shift, lock := at.shifted, c.keys.where[symNumLock].code
 	if shift && isKeypad(sym) && lock != 0 {
@@ -176,20 +176,20 @@ func (c *Conn) typeText(ctx context.Context, text string, interval time.Duration
 	return nil
 }
 
-// typeBatch types keysyms. It maps the missing ones to spare keys, except those that are needed for others.
+// typeBatch types keysyms. It maps the missing ones to spare keys, except to keys that are needed for other keysyms.
 func (c *Conn) typeBatch(ctx context.Context, syms, missing []xproto.Keysym, needed []xproto.Keycode, interval time.Duration) error {
-	lent := map[xproto.Keysym]place{}
+	borrowed := map[xproto.Keysym]place{}
 	if len(missing) > 0 {
 		codes, err := c.borrow(ctx, missing, needed)
 		if err != nil {
 			return err
 		}
 		for i, sym := range missing {
-			lent[sym] = place{code: codes[i]}
+			borrowed[sym] = place{code: codes[i]}
 		}
 	}
 	for _, sym := range syms {
-		at, ok := lent[sym]
+		at, ok := borrowed[sym]
 		if !ok {
 			at = c.keys.where[sym]
 		}
@@ -203,7 +203,7 @@ func (c *Conn) typeBatch(ctx context.Context, syms, missing []xproto.Keysym, nee
 	return nil
 }
 
-// pause waits after a character, and checks ctx even without a wait.
+// pause waits after a character. It checks ctx even if d is zero.
 func pause(ctx context.Context, c *Conn, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -220,8 +220,8 @@ func pause(ctx context.Context, c *Conn, d time.Duration) error {
 	}
 }
 
-// suspendCapsLock turns caps lock off while text is typed, because it changes letters on spare keys in ways that shift cannot
-// undo. The function it returns turns it on again.
+// suspendCapsLock turns caps lock off while text is typed, because shift cannot undo its effect on letters on spare keys. The
+// returned function restores it.
 func (c *Conn) suspendCapsLock() (func(), error) {
 	p, err := xproto.QueryPointer(c.x, c.root).Reply()
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *Conn) suspendCapsLock() (func(), error) {
 	return toggle, nil
 }
 
-// keysymsOf resolves a text before any of it is typed, so that an invalid character changes nothing.
+// keysymsOf converts a text before any of it is typed, so that a text with an invalid character has no effect.
 func keysymsOf(text string) ([]xproto.Keysym, error) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	syms := make([]xproto.Keysym, 0, len(text))

@@ -23,7 +23,7 @@ func TestEveryKeyNameArrivesAsItsKeysym(t *testing.T) {
 			must(t, c.Chord(testContext(t), strings.ToUpper(name)))
 			events := p.takeKeys(t)
 			var seen []xproto.Keysym
-			// The lock goes on for digits of the keypad, and off again.
+			// Num lock is turned on for digits of the keypad, and off again.
 			for locks := 0; ; events = p.takeKeys(t) {
 				for _, e := range events {
 					if e.down && e.sym == symNumLock && sym != symNumLock {
@@ -39,7 +39,7 @@ func TestEveryKeyNameArrivesAsItsKeysym(t *testing.T) {
 			if n := len(seen); n == 0 || seen[n-1] != sym {
 				t.Errorf("key %q: saw keysyms %#x, want %#x", name, seen, sym)
 			}
-			// Locks stay on otherwise, and change what follows.
+			// Release the lock, which would change later keys.
 			if name == "capslock" || name == "numlock" || name == "scrolllock" {
 				must(t, c.Chord(testContext(t), name))
 				p.takeKeys(t)
@@ -53,18 +53,18 @@ func TestEveryKeyNameArrivesAsItsKeysym(t *testing.T) {
 
 func TestTypedTextArrives(t *testing.T) {
 	t.Parallel()
-	var many strings.Builder // far more characters than there are spare keys, some of them twice
+	var many strings.Builder // many more characters than spare keys, some of them twice
 	for r := rune(0x4e00); r < 0x4e00+150; r++ {
 		many.WriteRune(r)
 		many.WriteRune(0x4e00 + (r*7)%150)
 	}
 	texts := map[string]string{
-		"ascii":     "The quick brown fox, 0123456789 !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
-		"mixed":     "Grüße, 世界 🎉",
-		"composed":  "👩‍👩‍👧 e\u0301 ₿ żółć Привет",
-		"lines":     "one\ttwo\nthree\n",
-		"many":      many.String(),
-		"empty ask": "a",
+		"ascii":    "The quick brown fox, 0123456789 !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+		"mixed":    "Grüße, 世界 🎉",
+		"composed": "👩‍👩‍👧 e\u0301 ₿ żółć Привет",
+		"lines":    "one\ttwo\nthree\n",
+		"many":     many.String(),
+		"single":   "a",
 	}
 	for _, app := range []struct {
 		name  string
@@ -76,7 +76,7 @@ func TestTypedTextArrives(t *testing.T) {
 			s := startServer(t)
 			p := startProbe(t, s, func(p *probe) { p.pings, p.slow = app.pings, app.slow })
 			cfg := s.config()
-			cfg.Settle = time.Second // a busy machine's applications are slow to notice
+			cfg.Settle = time.Second // for busy machines
 			c, err := Dial(testContext(t), cfg)
 			must(t, err)
 			defer c.Close()
@@ -92,7 +92,7 @@ func TestTypedTextArrives(t *testing.T) {
 	}
 }
 
-// checkMeanings checks that typing has not changed keys that had a meaning before.
+// checkMeanings checks that typing has not changed keys that had keysyms before.
 func checkMeanings(t *testing.T, p *probe, before []xproto.Keysym) {
 	t.Helper()
 	for i, sym := range p.rows(t) {
@@ -102,7 +102,7 @@ func checkMeanings(t *testing.T, p *probe, before []xproto.Keysym) {
 	}
 }
 
-// TestTypingTheSameTwiceChangesTheKeymapOnce: a change costs a window manager as much time as hundreds of keys.
+// TestTypingTheSameTwiceChangesTheKeymapOnce: a window manager needs as much time for a change as for hundreds of keys.
 func TestTypingTheSameTwiceChangesTheKeymapOnce(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -119,11 +119,23 @@ func TestTypingTheSameTwiceChangesTheKeymapOnce(t *testing.T) {
 	must(t, c.Chord(testContext(t), "世"))
 	p.typed(t, "世")
 	if after := p.remaps.Load(); before == 0 || after != before {
-		t.Errorf("the keymap changed %d times at first and %d times in all, want some changes and then none", before, after)
+		t.Errorf("the keymap changed %d times for the first text and %d times in total, want no change after the first", before, after)
 	}
 }
 
-func TestTypingHonoursLocksAndHeldKeys(t *testing.T) {
+// TestApplicationLearnsNewKeysWithoutNotification: an Xlib application that has not subscribed to keymap changes yet must
+// see characters on borrowed keys.
+func TestApplicationLearnsNewKeysWithoutNotification(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProbe(t, s, func(p *probe) { p.pings, p.unnotified = true, true })
+	c := s.dial(t)
+	const text = "Grüße, 世界 🎉!"
+	must(t, c.Type(testContext(t), text, 0))
+	p.typed(t, text)
+}
+
+func TestTypingRespectsLocksAndPressedKeys(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	p := startProbe(t, s, func(p *probe) { p.pings = true })
@@ -160,7 +172,7 @@ func TestTypingHonoursLocksAndHeldKeys(t *testing.T) {
 		t.Errorf("ctrl+shift+t arrived as %v, want sym %v, mask %v", events, 'T', xproto.KeyButMaskControl|xproto.KeyButMaskShift)
 	}
 
-	// A held key that the keymap lacks keeps its meaning while text is typed with other borrowed keys.
+	// A pressed key that the keymap lacks keeps its keysym while text is typed with other borrowed keys.
 	must(t, c.KeyDown(ctx, "💡"))
 	must(t, c.Type(ctx, "世", 0))
 	must(t, c.KeyUp(ctx, "💡"))
@@ -170,7 +182,7 @@ func TestTypingHonoursLocksAndHeldKeys(t *testing.T) {
 	}
 }
 
-func TestBadKeysAndTextChangeNothing(t *testing.T) {
+func TestInvalidKeysAndTextHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	p := startProbe(t, s)
@@ -235,7 +247,7 @@ func TestCloseReleasesHeldKeys(t *testing.T) {
 	}
 }
 
-// TestXlibApplicationSeesKeys has an application judge that shares no code with this package.
+// TestXlibApplicationSeesKeys uses an application that shares no code with this package.
 func TestXlibApplicationSeesKeys(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "xev")
@@ -284,7 +296,7 @@ func TestXlibApplicationSeesKeys(t *testing.T) {
 	}
 }
 
-// focusFirstWindow gives the keyboard to the first window that is on the screen.
+// focusFirstWindow sets the focus to the first visible window.
 func focusFirstWindow(t testing.TB, c *Conn) bool {
 	tree, err := xproto.QueryTree(c.x, c.root).Reply()
 	must(t, err)

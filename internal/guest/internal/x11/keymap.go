@@ -10,15 +10,15 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// keyboard is what is known of the server's keymap. The input lane guards all but stale.
+// keyboard is a copy of the server's keymap. The input lane guards all fields except stale.
 type keyboard struct {
 	names    map[string]xproto.Keysym
-	stale    atomic.Bool // set when somebody changed the mapping
+	stale    atomic.Bool // the mapping has changed
 	loaded   bool
 	perCode  int
 	where    map[xproto.Keysym]place
-	spare    []xproto.Keycode // keys that may be remapped, the best first
-	lent     []xproto.Keycode // those that this connection has remapped, the oldest first
+	spare    []xproto.Keycode // keys that may be remapped, in order of preference
+	borrowed []xproto.Keycode // keys that this connection has remapped, oldest first
 	shift    xproto.Keycode
 	capsLock xproto.Keycode
 	numLock  uint16 // the modifier bit
@@ -30,12 +30,12 @@ type place struct {
 	shifted bool
 }
 
-// fewSpare is the number of spare keys below which those with exotic meanings are borrowed, too.
-const fewSpare = 4
+// minSpare is the number of spare keys below which keys with exotic keysyms are borrowed, too.
+const minSpare = 4
 
-var errNoSpareKey = errors.New("the keymap has no spare key for characters that it lacks: release held keys, or paste the text")
+var errNoSpareKey = errors.New("the keymap has no spare key for other characters; release pressed keys, or paste the text")
 
-// loadKeymap reads the server's mapping unless it is unchanged.
+// loadKeymap reads the server's keymap if it has changed.
 func (c *Conn) loadKeymap() error {
 	k := &c.keys
 	if k.loaded && !k.stale.Load() {
@@ -66,7 +66,7 @@ func (c *Conn) loadKeymap() error {
 	return nil
 }
 
-// index finds out where keysyms are and which keys are spare.
+// index finds the key of each keysym, and the spare keys.
 func (k *keyboard) index(first xproto.Keycode, syms []xproto.Keysym, mods *xproto.GetModifierMappingReply) {
 	k.where = map[xproto.Keysym]place{}
 	var unused, exotic []xproto.Keycode
@@ -74,7 +74,7 @@ func (k *keyboard) index(first xproto.Keycode, syms []xproto.Keysym, mods *xprot
 	for row := range slices.Chunk(syms, k.perCode) {
 		k.enter(code, row)
 		switch {
-		case slices.Contains(k.lent, code) || slices.Contains(mods.Keycodes, code):
+		case slices.Contains(k.borrowed, code) || slices.Contains(mods.Keycodes, code):
 		case !slices.ContainsFunc(row, func(s xproto.Keysym) bool { return s != 0 }):
 			unused = append(unused, code)
 		case isExotic(row):
@@ -82,8 +82,8 @@ func (k *keyboard) index(first xproto.Keycode, syms []xproto.Keysym, mods *xprot
 		}
 		code++
 	}
-	k.spare = slices.Concat(unused, k.lent)
-	if len(k.spare) < fewSpare {
+	k.spare = slices.Concat(unused, k.borrowed)
+	if len(k.spare) < minSpare {
 		k.spare = append(k.spare, exotic...)
 	}
 	k.shift = k.where[symShiftL].code
@@ -96,8 +96,8 @@ func (k *keyboard) index(first xproto.Keycode, syms []xproto.Keysym, mods *xprot
 	}
 }
 
-// enter records the two levels of a key. The first key that makes a character wins, as on a real keyboard; for function keys
-// one that needs no shift is better.
+// enter adds the two levels of a key. The first key of a character has precedence, as on a real keyboard; for function keys,
+// a key without shift has precedence.
 func (k *keyboard) enter(code xproto.Keycode, row []xproto.Keysym) {
 	for level, sym := range row[:min(2, len(row))] {
 		if sym == 0 || level == 1 && sym == row[0] {
@@ -111,14 +111,14 @@ func (k *keyboard) enter(code xproto.Keycode, row []xproto.Keysym) {
 	}
 }
 
-// isExotic reports whether a key can be remapped when no unused one is left: those with only vendor keysyms or Unicode
-// characters, which the server or another client has mapped temporarily.
+// isExotic reports whether a key can be remapped if there is no unused one: it has only vendor keysyms or Unicode characters,
+// which the server or another client has mapped temporarily.
 func isExotic(row []xproto.Keysym) bool {
 	return !slices.ContainsFunc(row, func(s xproto.Keysym) bool { return s != 0 && s < 0x01000000 })
 }
 
-// batch returns how many of the keysyms can be typed with the spare keys there are, which of them need one, and which spare
-// keys already have the meaning of others. Held keys are not spare.
+// batch returns how many of the keysyms can be typed with the available spare keys, which of them need a spare key, and which
+// spare keys already have the keysyms of others. Pressed keys are not available.
 func (k *keyboard) batch(syms []xproto.Keysym, held func(xproto.Keycode) bool) (n int, missing []xproto.Keysym, needed []xproto.Keycode) {
 	free := 0
 	for _, code := range k.spare {
@@ -146,39 +146,39 @@ func (k *keyboard) batch(syms []xproto.Keysym, held func(xproto.Keycode) bool) (
 	return len(syms), missing, needed
 }
 
-// borrow maps missing keysyms to spare keys other than the needed ones, in as few changes as possible, waits until the
-// focused application knows, and returns the key of each keysym. The keys keep their new meaning until they are borrowed
-// again: every change costs each application, above all the window manager, much more than a key press.
+// borrow maps missing keysyms to spare keys other than the needed ones, in as few changes as possible, waits until the focused
+// application has read the change, and returns the key of each keysym. The keys keep their keysyms until they are borrowed
+// again: a change costs applications, especially the window manager, much more than a key press.
 func (c *Conn) borrow(ctx context.Context, syms []xproto.Keysym, needed []xproto.Keycode) ([]xproto.Keycode, error) {
 	k := &c.keys
 	var codes []xproto.Keycode
-	again := false
+	reused := false
 	for _, code := range k.spare {
 		if len(codes) == len(syms) {
 			break
 		}
 		if !c.held.holds(code) && !slices.Contains(needed, code) {
 			codes = append(codes, code)
-			again = again || slices.Contains(k.lent, code)
+			reused = reused || slices.Contains(k.borrowed, code)
 		}
 	}
 	if len(codes) < len(syms) {
 		return nil, errNoSpareKey
 	}
-	if again { // what was typed with the key must have been handled
-		if err := c.settle(ctx); err != nil && !errors.Is(err, errNoAnswer) {
+	if reused { // the application must have handled earlier events of these keys
+		if err := c.settle(ctx); err != nil && !errors.Is(err, errNoResponse) {
 			return nil, err
 		}
 	}
-	k.lent = slices.DeleteFunc(k.lent, func(code xproto.Keycode) bool { return slices.Contains(codes, code) })
-	k.lent = append(k.lent, codes...)
+	k.borrowed = slices.DeleteFunc(k.borrowed, func(code xproto.Keycode) bool { return slices.Contains(codes, code) })
+	k.borrowed = append(k.borrowed, codes...)
 	if err := c.remap(codes, syms); err != nil {
 		return nil, err
 	}
 	return codes, c.settle(ctx)
 }
 
-// holds reports whether a key is down.
+// holds reports whether a key is pressed.
 func (h *held) holds(code xproto.Keycode) bool {
 	for _, k := range h.keys {
 		if k.code == code {
@@ -188,15 +188,16 @@ func (h *held) holds(code xproto.Keycode) bool {
 	return false
 }
 
-// remap gives keys new meanings, with one request for each run of adjacent keys: every change makes all applications read
-// the mapping.
+// remap assigns keysyms to keys, with one request for each run of adjacent keys: every request makes all applications read the
+// keymap.
 func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
 	c.keys.stale.Store(true)
-	meaning := map[xproto.Keycode]xproto.Keysym{}
+	symOf := map[xproto.Keycode]xproto.Keysym{}
 	for i, code := range codes {
-		meaning[code] = syms[i]
+		symOf[code] = syms[i]
 	}
 	codes = slices.Sorted(slices.Values(codes))
+	first, last := codes[0], codes[len(codes)-1]
 	for len(codes) > 0 {
 		n := 1
 		for n < len(codes) && codes[n] == codes[n-1]+1 {
@@ -204,8 +205,8 @@ func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
 		}
 		var rows []xproto.Keysym
 		for _, code := range codes[:n] {
-			// The same on all levels, so that held modifiers do not change it.
-			rows = append(rows, slices.Repeat([]xproto.Keysym{meaning[code]}, c.keys.perCode)...)
+			// The keysym is the same on all levels, so that pressed modifiers do not change it.
+			rows = append(rows, slices.Repeat([]xproto.Keysym{symOf[code]}, c.keys.perCode)...)
 		}
 		err := xproto.ChangeKeyboardMappingChecked(c.x, byte(n), codes[0], byte(c.keys.perCode), rows).Check()
 		if err != nil {
@@ -213,5 +214,14 @@ func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
 		}
 		codes = codes[n:]
 	}
+	c.repeatMappingNotify(first, last)
 	return nil
+}
+
+// repeatMappingNotify sends the focused application a MappingNotify event for a range of keys. The server's own notification
+// can get lost: Xlib reads the keymap at its first key event, subscribes to changes only after that, and misses a change in
+// between. The event arrives before the keys that are typed next.
+func (c *Conn) repeatMappingNotify(first, last xproto.Keycode) {
+	note := xproto.MappingNotifyEvent{Request: xproto.MappingKeyboard, FirstKeycode: first, Count: byte(last-first) + 1}
+	xproto.SendEvent(c.x, false, xproto.SendEventDestItemFocus, xproto.EventMaskNoEvent, string(note.Bytes()))
 }

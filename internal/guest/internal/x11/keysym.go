@@ -10,7 +10,7 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// Keysyms that code outside the table refers to.
+// Keysyms that are used outside of the table.
 const (
 	symReturn   xproto.Keysym = 0xff0d
 	symTab      xproto.Keysym = 0xff09
@@ -22,9 +22,8 @@ const (
 	symNumLock  xproto.Keysym = 0xff7f
 )
 
-// namedKeys maps pyautogui's names of more than one character, and some that others use, to
-// keysyms. Where X has no such key the nearest one stands in:
-// accept is OK, final ends the Hangul mode, command is the left Super key, option an Alt key.
+// namedKeys maps pyautogui's names of more than one character, and some names of other tools, to keysyms. Keys that X lacks map
+// to the nearest one: accept is OK, final ends the Hangul mode, command is the left Super key, option an Alt key.
 func namedKeys() map[string]xproto.Keysym {
 	m := map[string]xproto.Keysym{
 		"accept": 0x10081160, "add": 0xffab, "alt": 0xffe9, "altleft": 0xffe9, "altright": 0xffea, "apps": 0xff67,
@@ -62,10 +61,10 @@ func namedKeys() map[string]xproto.Keysym {
 	return m
 }
 
-// KeyNames lists the names of keys, besides single characters.
+// KeyNames returns the names of keys, except for single characters.
 func KeyNames() []string { return slices.Sorted(maps.Keys(namedKeys())) }
 
-// keysymOf resolves a key's name: one of pyautogui's in any case, or one character.
+// keysymOf returns the keysym of a key name (case-insensitive) or character.
 func keysymOf(names map[string]xproto.Keysym, name string) (xproto.Keysym, error) {
 	if utf8.RuneCountInString(name) == 1 {
 		r, _ := utf8.DecodeRuneInString(name)
@@ -81,10 +80,10 @@ func keysymOf(names map[string]xproto.Keysym, name string) (xproto.Keysym, error
 type UnknownKeyError struct{ Name string }
 
 func (e *UnknownKeyError) Error() string {
-	return fmt.Sprintf("no key is called %q: use one character, or a name such as enter, ctrl, f5, pagedown", e.Name)
+	return fmt.Sprintf("unknown key %q; use one character, or a name such as enter, ctrl, f5, pagedown", e.Name)
 }
 
-// keysymOfRune returns the keysym that makes applications see r.
+// keysymOfRune returns the keysym that applications translate to r.
 func keysymOfRune(r rune) (xproto.Keysym, error) {
 	switch {
 	case r == '\n' || r == '\r':

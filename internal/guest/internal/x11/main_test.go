@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// patience bounds every wait of these tests; nothing is expected to take a tenth of it.
+// patience is the timeout of every wait in these tests.
 const patience = 2 * time.Minute
 
-// server is an X server of one test's own.
+// server is the X server of a test.
 type server struct {
 	display   int
 	socket    string
@@ -79,7 +79,7 @@ func startServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// kill ends the server, at once if it does not end by itself soon, and removes what a killed server leaves.
+// kill kills the server if it does not end soon, and removes the files of a killed server.
 func (s *server) kill() {
 	select {
 	case <-s.waited:
@@ -87,7 +87,7 @@ func (s *server) kill() {
 		_ = s.cmd.Process.Kill()
 		<-s.waited
 	}
-	// Only what is still ours: another test's server may have the number by now.
+	// Another test's server may have the same number by now.
 	lock := fmt.Sprintf("/tmp/.X%d-lock", s.display)
 	if pid, err := os.ReadFile(lock); err == nil && strings.TrimSpace(string(pid)) == strconv.Itoa(s.cmd.Process.Pid) {
 		os.Remove(s.socket)
@@ -95,14 +95,14 @@ func (s *server) kill() {
 	}
 }
 
-// env lets another program use the display.
+// env returns the environment for programs on the display.
 func (s *server) env() []string {
 	return append(os.Environ(), fmt.Sprintf("DISPLAY=:%d", s.display), "XAUTHORITY="+s.authority, "LC_ALL=C.UTF-8")
 }
 
 func (s *server) config() Config { return Config{Socket: s.socket, Cookie: s.cookie} }
 
-// dial connects the package under test and closes it with the test.
+// dial opens a connection that is closed at the end of the test.
 func (s *server) dial(t testing.TB) *Conn {
 	t.Helper()
 	c, err := Dial(testContext(t), s.config())

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// pieceSize is what goes into one request; xgb speaks the protocol without big requests, whose limit is 256 KiB.
+	// pieceSize is the size of the data in a request. xgb does not support big requests, so the limit is 256 KiB.
 	pieceSize = 128 << 10
-	// maxTransfers bounds concurrent incremental transfers.
+	// maxTransfers is the maximum number of concurrent incremental transfers.
 	maxTransfers = 32
 	// transferIdle is how long a reader may take between two pieces.
 	transferIdle = 30 * time.Second
-	// maxQuiet bounds the pause in WaitQuiet.
+	// maxQuiet is the maximum pause in WaitQuiet.
 	maxQuiet = 5 * time.Second
-	// quietFactor is how many times the longest pause between two requests must pass without another. A program that gets
-	// little processor time pauses for much longer than it did before.
+	// quietFactor is the multiple of the longest pause between two requests that must pass without another one. A program with
+	// little CPU time may pause for much longer than before.
 	quietFactor = 40
-	// maxRequests bounds the queue of requests; more are dropped.
+	// maxRequests is the length of the queue of requests. Further requests are dropped.
 	maxRequests = 256
 )
 
@@ -34,12 +34,12 @@ type Offer struct {
 	forms   map[xproto.Atom]form
 	pending bool // ownership is being requested; guarded by selections.mu
 
-	mu      sync.Mutex
-	reads   uint64
-	asked   time.Time     // last request of an application
-	gap     time.Duration // longest time between two requests
-	lost    bool
-	changed chan struct{} // closed and renewed at every change
+	mu        sync.Mutex
+	reads     uint64
+	requested time.Time     // time of the last request of an application
+	gap       time.Duration // longest time between two requests
+	lost      bool
+	changed   chan struct{} // closed and replaced at every change
 }
 
 // form is the data of one target and its type.
@@ -48,7 +48,7 @@ type form struct {
 	data []byte
 }
 
-// Reads is how often applications have read the content. Reads of the server for VNC viewers do not count.
+// Reads returns how often applications have read the content. Reads of the server for VNC viewers do not count.
 func (o *Offer) Reads() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,14 +75,14 @@ func (o *Offer) WaitRead(ctx context.Context, n uint64) error {
 	}
 }
 
-// WaitQuiet returns when applications have stopped requesting the content. A paste makes many requests, before and after it
-// reads, and fails if the replies change in between. The last one is not marked, so the pause must be many times as long as
-// those between the requests so far, and at least least. slow is how long the application took for something else: it
-// counts as such a pause.
-func (o *Offer) WaitQuiet(ctx context.Context, least, slow time.Duration) error {
+// WaitQuiet returns when applications have stopped requesting the content. A paste sends many requests, before and after the
+// read, and fails if the responses change in between. The last request is not marked, so the pause must be a multiple of the
+// pauses between earlier requests, and at least minimum. latency is the response time of the application, which counts as such a
+// pause.
+func (o *Offer) WaitQuiet(ctx context.Context, minimum, latency time.Duration) error {
 	for {
 		o.mu.Lock()
-		rest := time.Until(o.asked.Add(max(least, min(quietFactor*max(o.gap, slow), maxQuiet))))
+		rest := time.Until(o.requested.Add(max(minimum, min(quietFactor*max(o.gap, latency), maxQuiet))))
 		o.mu.Unlock()
 		if rest <= 0 {
 			return nil
@@ -101,10 +101,10 @@ func (o *Offer) WaitQuiet(ctx context.Context, least, slow time.Duration) error 
 func (o *Offer) noteRequest(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.asked.IsZero() {
-		o.gap = max(o.gap, now.Sub(o.asked))
+	if !o.requested.IsZero() {
+		o.gap = max(o.gap, now.Sub(o.requested))
 	}
-	o.asked = now
+	o.requested = now
 }
 
 func (o *Offer) update(fn func()) {
@@ -117,7 +117,7 @@ func (o *Offer) update(fn func()) {
 
 func (o *Offer) end() { o.update(func() { o.lost = true }) }
 
-// selections is what this connection offers.
+// selections are the offers of this connection.
 type selections struct {
 	queue chan xgb.Event
 
@@ -172,7 +172,7 @@ func (c *Conn) SetSelection(ctx context.Context, sel Selection, content Content)
 	})
 }
 
-// ClearSelection clears a selection, whoever owns it.
+// ClearSelection clears a selection of any owner.
 func (c *Conn) ClearSelection(ctx context.Context, sel Selection) error {
 	_, err := do(ctx, c, c.owns, func() (struct{}, error) {
 		selection, err := c.selectionAtom(sel)
@@ -207,8 +207,8 @@ func (c *Conn) own(ctx context.Context, sel Selection, content Content) (*Offer,
 	if o.time, err = c.serverTime(ctx); err != nil {
 		return nil, err
 	}
-	// Requests may arrive before the next call returns, so the offer must exist. An event about an earlier loss may arrive,
-	// too: it is ignored while the offer is pending, and the owner is checked after that.
+	// Requests may arrive before the next call returns, so the offer must exist. An event about an earlier loss may arrive, too. It
+	// is ignored while the offer is pending, and the owner is checked after that.
 	c.sel.replace(selection, o)
 	if err := xproto.SetSelectionOwnerChecked(c.x, c.window, selection, o.time).Check(); err != nil {
 		c.sel.release(selection, o)
@@ -223,12 +223,12 @@ func (c *Conn) own(ctx context.Context, sel Selection, content Content) (*Offer,
 	}
 	if now.Owner != c.window {
 		c.sel.release(selection, o)
-		return nil, errors.New("another application took it at the same time; try again")
+		return nil, errors.New("another application claimed it at the same time; retry")
 	}
 	return o, nil
 }
 
-// addTextForms adds the names under which applications request text, unless the caller did.
+// addTextForms adds the targets under which applications request text, unless the caller has set them.
 func (c *Conn) addTextForms(o *Offer, text []byte) {
 	add := func(target, kind xproto.Atom, data []byte) {
 		if _, ok := o.forms[target]; !ok {

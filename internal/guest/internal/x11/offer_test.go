@@ -12,26 +12,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-func TestQuietIsLongerThanThePausesBetweenQuestions(t *testing.T) {
+func TestQuietIsLongerThanPausesBetweenRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const least = 100 * time.Millisecond
+		const minimum = 100 * time.Millisecond
 		for _, c := range []struct {
-			pauses []time.Duration // between questions
-			slow   time.Duration
-			want   time.Duration // from the last one on
+			pauses  []time.Duration // between requests
+			latency time.Duration
+			want    time.Duration // after the last request
 		}{
-			{nil, 0, least},
+			{nil, 0, minimum},
 			{nil, 10 * time.Millisecond, quietFactor * 10 * time.Millisecond},
-			{[]time.Duration{time.Millisecond}, 0, least},
+			{[]time.Duration{time.Millisecond}, 0, minimum},
 			{[]time.Duration{30 * time.Millisecond, 5 * time.Millisecond}, 20 * time.Millisecond, quietFactor * 30 * time.Millisecond},
 			{[]time.Duration{time.Hour}, 0, maxQuiet},
 		} {
 			o := &Offer{changed: make(chan struct{})}
 			begin := time.Now()
-			must(t, o.WaitQuiet(t.Context(), least, c.slow))
+			must(t, o.WaitQuiet(t.Context(), minimum, c.latency))
 			if time.Since(begin) != 0 {
-				t.Error("waited although nobody has asked")
+				t.Error("waited although no application sent a request")
 			}
 			o.noteRequest(time.Now())
 			for _, p := range c.pauses {
@@ -39,7 +39,7 @@ func TestQuietIsLongerThanThePausesBetweenQuestions(t *testing.T) {
 				o.noteRequest(time.Now())
 			}
 			last := time.Now()
-			must(t, o.WaitQuiet(t.Context(), least, c.slow))
+			must(t, o.WaitQuiet(t.Context(), minimum, c.latency))
 			if took := time.Since(last); took != c.want {
 				t.Errorf("after pauses of %v: quiet after %v, want %v", c.pauses, took, c.want)
 			}
@@ -47,8 +47,8 @@ func TestQuietIsLongerThanThePausesBetweenQuestions(t *testing.T) {
 	})
 }
 
-// TestViewersAreNoReaders: the server fetches for them what is copied, at once, and that must not look like a paste.
-func TestViewersAreNoReaders(t *testing.T) {
+// TestViewersDoNotCountAsReaders: the server reads copied text for them immediately, which must not count as a paste.
+func TestViewersDoNotCountAsReaders(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "rfb")
 	s := startServer(t, "-rfbunixpath", socket)
@@ -78,7 +78,7 @@ func TestViewersAreNoReaders(t *testing.T) {
 	offer, err := c.SetSelection(ctx, Clipboard, Text("copied"))
 	must(t, err)
 	if kind := read(8)[0]; kind != 3 {
-		t.Fatalf("the viewer gets message %d, want the clipboard", kind)
+		t.Fatalf("the viewer received message %d, want the clipboard", kind)
 	}
 	if text := string(read(6)); text != "copied" || offer.Reads() != 0 {
 		t.Errorf("the viewer got %q, which counts as %d reads, want \"copied\", Reads 0", text, offer.Reads())

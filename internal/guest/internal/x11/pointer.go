@@ -13,7 +13,7 @@ import (
 // Button is a mouse button as X numbers them.
 type Button byte
 
-// The buttons; the wheel's steps are buttons too.
+// The buttons. Steps of the wheel are buttons too.
 const (
 	Left       Button = 1
 	Middle     Button = 2
@@ -26,14 +26,14 @@ const (
 	Forward    Button = 9
 )
 
-// maxScroll bounds one call.
+// maxScroll is the maximum number of steps of a call.
 const maxScroll = 10_000
 
-// held remembers what this connection has pressed. The input lane guards it.
+// held tracks the buttons and keys that this connection has pressed. The input lane guards it.
 type held struct {
 	buttons map[Button]bool
 	keys    map[string]heldKey
-	recent  bool // a button was pressed since awaitManager
+	recent  bool // a button was pressed after the last awaitManager
 }
 
 // Pointer returns the position of the pointer.
@@ -67,7 +67,7 @@ func (c *Conn) MoveBy(ctx context.Context, d image.Point) error {
 	})
 }
 
-// Press presses a button and keeps it down until Release, ReleaseAll or Close.
+// Press presses a button and keeps it pressed until Release, ReleaseAll or Close.
 func (c *Conn) Press(ctx context.Context, b Button) error {
 	return c.inject(ctx, "press button", func() error {
 		if err := b.check(); err != nil {
@@ -83,7 +83,7 @@ func (c *Conn) Press(ctx context.Context, b Button) error {
 	})
 }
 
-// Release releases a button. It does nothing if the button is not down.
+// Release releases a button. It does nothing if the button is not pressed.
 func (c *Conn) Release(ctx context.Context, b Button) error {
 	return c.inject(ctx, "release button", func() error {
 		if err := b.check(); err != nil {
@@ -95,7 +95,7 @@ func (c *Conn) Release(ctx context.Context, b Button) error {
 	})
 }
 
-// Scroll turns the wheel by steps: down and right are positive.
+// Scroll turns the wheel by steps. Positive values scroll right and down.
 func (c *Conn) Scroll(ctx context.Context, right, down int) error {
 	return c.inject(ctx, "scroll", func() error {
 		if max(right, -right, down, -down) > maxScroll {
@@ -154,14 +154,14 @@ func (c *Conn) move(p image.Point) {
 	xtest.FakeInput(c.x, xproto.MotionNotify, 0, 0, c.root, clamp(p.X), clamp(p.Y), 0)
 }
 
-// fake sends one input event. It can fail only for codes out of range, which callers rule out.
+// fake sends one input event. It fails only for invalid codes, which callers exclude.
 func (c *Conn) fake(kind, detail byte) {
 	xtest.FakeInput(c.x, kind, detail, 0, c.root, 0, 0, 0)
 }
 
 func (b Button) check() error {
 	if b < Left || b > Forward {
-		return fmt.Errorf("no such button: %d; use %d to %d", b, Left, Forward)
+		return fmt.Errorf("invalid button %d; use %d to %d", b, Left, Forward)
 	}
 	return nil
 }

@@ -14,18 +14,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// probe is an X application with one window that has the focus. It writes down what arrives, looking keysyms up the way
-// Xlib does: it reads the keymap anew when, in the order of events, it learns that it has changed.
+// probe is an X application with one window that has the focus. It records events, and looks keysyms up as Xlib does: it reads
+// the keymap again when it handles the notification of a change.
 type probe struct {
 	x      *xgb.Conn
 	window xproto.Window
 	root   xproto.Window
 	ended  chan struct{}
 
-	slow  int  // round trips to make before each event, to lag behind
-	pings bool // answers _NET_WM_PING
+	slow  int  // number of round trips before each event, to delay it
+	pings bool // responds to _NET_WM_PING
 
-	managed bool // lets the window manager have its window
+	managed bool // the window manager manages its window
+
+	unnotified bool // gets no MappingNotify from the server
 
 	protocols, ping xproto.Atom
 	keymap          *xproto.GetKeyboardMappingReply
@@ -72,12 +74,15 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 		xgb.Put32(b, uint32(p.ping))
 		must(t, xproto.ChangePropertyChecked(x, xproto.PropModeReplace, p.window, p.protocols, xproto.AtomAtom, 32, 1, b).Check())
 	}
+	if p.unnotified {
+		p.useXKB(t)
+	}
 	p.readKeymap()
 	mapped := make(chan struct{})
 	go p.run(mapped)
 	must(t, xproto.MapWindowChecked(x, p.window).Check())
 	if p.managed {
-		// openbox loses requests that arrive while it starts, after it has said what it supports.
+		// openbox loses requests during its start, even after it has published what it supports.
 		testenv.Poll(t, "the window manager shows the window", func() bool {
 			must(t, xproto.MapWindowChecked(x, p.window).Check())
 			select {
@@ -98,7 +103,21 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 	return p
 }
 
-// redirect is the attribute that keeps the window manager away.
+// useXKB requests the XKB extension, as Xlib does when it connects. The server then sends no core MappingNotify, and no XKB
+// MapNotify either until the client subscribes to it, which Xlib does after its first key event.
+func (p *probe) useXKB(t testing.TB) {
+	t.Helper()
+	const name = "XKEYBOARD"
+	ext, err := xproto.QueryExtension(p.x, uint16(len(name)), name).Reply()
+	must(t, err)
+	useExtension := []byte{ext.MajorOpcode, 0, 2, 0, 1, 0, 0, 0} // two words; version 1.0
+	cookie := p.x.NewCookie(true, true)
+	p.x.NewRequest(useExtension, cookie)
+	_, err = cookie.Reply()
+	must(t, err)
+}
+
+// redirect returns the attribute that excludes the window from the window manager.
 func (p *probe) redirect() uint32 {
 	if p.managed {
 		return 0
@@ -106,7 +125,7 @@ func (p *probe) redirect() uint32 {
 	return 1
 }
 
-// order tells in which order buttons and keys arrived.
+// order returns the order of buttons and keys.
 func (p *probe) order() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +231,7 @@ func (p *probe) click(e clickEvent) {
 	}
 }
 
-// takeKeys waits until something was pressed and all of it released, and returns the key events since the last call.
+// takeKeys waits until keys were pressed and all of them released, and returns the key events since the last call.
 func (p *probe) takeKeys(t testing.TB) []keyEvent {
 	t.Helper()
 	var got []keyEvent
@@ -236,7 +255,7 @@ func (p *probe) takeKeys(t testing.TB) []keyEvent {
 	return got
 }
 
-// text turns key presses into what they type.
+// text returns the text of key presses.
 func text(events []keyEvent) string {
 	var s []rune
 	for _, e := range events {
@@ -253,7 +272,7 @@ func text(events []keyEvent) string {
 	return string(s)
 }
 
-// typed waits until the probe has seen want, or says what it saw.
+// typed waits for text and checks that it is want.
 func (p *probe) typed(t testing.TB, want string) {
 	t.Helper()
 	n := 0
@@ -268,14 +287,14 @@ func (p *probe) typed(t testing.TB, want string) {
 		return len([]rune(got)) >= n && !slices.ContainsFunc(p.keys[len(p.keys)-1:], func(e keyEvent) bool { return e.down })
 	})
 	if got != want {
-		t.Fatalf("typed %q, the application saw %q", want, got)
+		t.Fatalf("typed %q, the application received %q", want, got)
 	}
 	p.mu.Lock()
 	p.keys = nil
 	p.mu.Unlock()
 }
 
-// rows reads the server's keymap, not what the probe believes it to be.
+// rows reads the keymap from the server.
 func (p *probe) rows(t testing.TB) []xproto.Keysym {
 	t.Helper()
 	setup := xproto.Setup(p.x)

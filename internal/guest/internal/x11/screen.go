@@ -27,8 +27,8 @@ func (c *Conn) size() (image.Point, error) {
 	return image.Pt(int(g.Width), int(g.Height)), nil
 }
 
-// Resize changes the size of the screen, within the server's range, while applications run. The server notifies them, and a
-// window manager adapts maximized windows. Several monitors become one.
+// Resize changes the size of the screen within the server's range. Applications are notified, and a window manager adapts
+// maximized windows. Several monitors become one.
 func (c *Conn) Resize(ctx context.Context, width, height int) error {
 	_, err := do(ctx, c, c.screen, func() (struct{}, error) {
 		if err := c.resize(width, height); err != nil {
@@ -41,14 +41,15 @@ func (c *Conn) Resize(ctx context.Context, width, height int) error {
 
 func (c *Conn) resize(width, height int) error {
 	if !c.ext.randr {
-		return errors.New("the x server has no RANDR extension")
+		return errors.New("the X server lacks the RANDR extension")
 	}
 	limits, err := randr.GetScreenSizeRange(c.x, c.root).Reply()
 	if err != nil {
 		return err
 	}
 	if width < int(limits.MinWidth) || width > int(limits.MaxWidth) || height < int(limits.MinHeight) || height > int(limits.MaxHeight) {
-		return fmt.Errorf("this display allows %dx%d to %dx%d", limits.MinWidth, limits.MinHeight, limits.MaxWidth, limits.MaxHeight)
+		return fmt.Errorf("size out of range; use a size from %dx%d to %dx%d",
+			limits.MinWidth, limits.MinHeight, limits.MaxWidth, limits.MaxHeight)
 	}
 	old, err := c.size()
 	if err != nil || old == image.Pt(width, height) {
@@ -66,7 +67,7 @@ func (c *Conn) resize(width, height int) error {
 	if err != nil {
 		return err
 	}
-	// The screen must contain the monitor at every moment: first the union, then the monitor, then the exact size.
+	// The screen must always contain the monitor: set the union first, then the monitor, then the exact size.
 	if union := image.Pt(max(width, old.X), max(height, old.Y)); union != old {
 		if err := c.setScreenSize(union.X, union.Y); err != nil {
 			return err
@@ -80,12 +81,12 @@ func (c *Conn) resize(width, height int) error {
 	}
 	c.dropModes(res, output, mode)
 	if now, err := c.size(); err != nil || now != image.Pt(width, height) {
-		return errors.Join(err, fmt.Errorf("the screen is %dx%d now: somebody else resized it at the same time", now.X, now.Y))
+		return errors.Join(err, fmt.Errorf("the screen has size %dx%d: another client resized it at the same time; retry", now.X, now.Y))
 	}
 	return nil
 }
 
-// firstMonitor returns the output to drive and its controller, and turns all other controllers off.
+// firstMonitor returns the first connected output and its controller, and disables all other controllers.
 func (c *Conn) firstMonitor(res *randr.GetScreenResourcesCurrentReply) (randr.Output, randr.Crtc, error) {
 	for _, output := range res.Outputs {
 		info, err := randr.GetOutputInfo(c.x, output, res.ConfigTimestamp).Reply()
@@ -139,12 +140,12 @@ func (c *Conn) mode(res *randr.GetScreenResourcesCurrentReply, output randr.Outp
 		mode = made.Mode
 	}
 	if err := randr.AddOutputModeChecked(c.x, output, mode).Check(); err != nil {
-		return 0, fmt.Errorf("allow video mode: %w", err)
+		return 0, fmt.Errorf("add video mode to output: %w", err)
 	}
 	return mode, nil
 }
 
-// dropModes removes the modes of earlier resizes, which would pile up in the server.
+// dropModes removes the modes of earlier resizes, which would accumulate in the server.
 func (c *Conn) dropModes(res *randr.GetScreenResourcesCurrentReply, output randr.Output, current randr.Mode) {
 	names := string(res.Names)
 	for _, m := range res.Modes {
@@ -164,7 +165,7 @@ func (c *Conn) setCrtc(res *randr.GetScreenResourcesCurrentReply, crtc randr.Crt
 		return fmt.Errorf("set video mode: %w", err)
 	}
 	if r.Status != randr.SetConfigSuccess {
-		return fmt.Errorf("set video mode: the server answered status %d", r.Status)
+		return fmt.Errorf("set video mode: the server returned status %d", r.Status)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// paint draws random rectangles on the root window and returns what the screen must show then.
+// paint draws random rectangles on the root window and returns the expected picture.
 func paint(t testing.TB, c *Conn, size image.Point) *image.RGBA {
 	t.Helper()
 	want := image.NewRGBA(image.Rectangle{Max: size})
@@ -82,13 +82,13 @@ func TestScreenshotShowsWhatWasDrawn(t *testing.T) {
 				}
 			}
 			if _, err := c.Screenshot(ctx, Shot{Area: image.Rect(700, 0, 800, 10)}); err == nil {
-				t.Error("an area beyond the screen was accepted")
+				t.Error("an area outside of the screen was accepted, want an error")
 			}
 		})
 	}
 }
 
-// TestThumbnail: it is the screenshot made smaller, and never larger than that.
+// TestThumbnail: a thumbnail is a reduced screenshot, and never larger than the screen.
 func TestThumbnail(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"-extension", "MIT-SHM"}} {
@@ -127,7 +127,7 @@ func TestScreenshotHasCursor(t *testing.T) {
 	p := startProbe(t, s) // the root window shows no cursor until a client gives it one
 	ctx := testContext(t)
 	setCrosshair(t, p)
-	// Also in corners, where part of it lies outside.
+	// Include corners, where a part of the cursor is outside.
 	for _, at := range []image.Point{{200, 100}, {0, 0}, {639, 479}} {
 		must(t, c.Move(ctx, at))
 		without, err := c.Screenshot(ctx, Shot{NoCursor: true})
@@ -168,7 +168,7 @@ func TestEncodedImagesDecodeToTheSame(t *testing.T) {
 		img := image.NewRGBA(image.Rectangle{Max: size}.Add(image.Pt(3, 4)))
 		rnd := rand.New(rand.NewPCG(3, 4))
 		for i := range img.Pix {
-			// Opaque; bands of noise and of one colour that do not end where the encoder's do; rows that repeat.
+			// Opaque; bands of noise and of one color with boundaries other than the encoder's; repeated rows.
 			if img.Pix[i] = byte(rnd.Uint32()); i%4 == 3 || i/4/size.X%3 == 1 || i/4/size.X/37%2 == 1 {
 				img.Pix[i] = 255
 			}
@@ -217,8 +217,8 @@ func TestResizeToAnySize(t *testing.T) {
 		}
 	}
 	for _, bad := range []image.Point{{0, 100}, {-1, 100}, {100, 1 << 20}, {1 << 40, 100}} {
-		if err := c.Resize(ctx, bad.X, bad.Y); err == nil || !strings.Contains(err.Error(), "allows") {
-			t.Errorf("resize to %v: %v, want an error containing \"allows\"", bad, err)
+		if err := c.Resize(ctx, bad.X, bad.Y); err == nil || !strings.Contains(err.Error(), "out of range") {
+			t.Errorf("resize to %v: %v, want an error containing \"out of range\"", bad, err)
 		}
 	}
 	res, err := randr.GetScreenResourcesCurrent(c.x, c.root).Reply()
@@ -254,7 +254,7 @@ func TestScreenshotsDuringResizesAndInput(t *testing.T) {
 	loop(func(i int) error { return c.Type(ctx, "a世", 0) })
 	loop(func(i int) error { _, err := c.SetSelection(ctx, Clipboard, Text("x")); return err })
 	loop(func(i int) error { _, err := c.Screenshot(ctx, Shot{}); return err })
-	// A second client of the package resizes behind the first one's back.
+	// A second client resizes without notifying the first one.
 	other := s.dial(t)
 	for i := range 40 {
 		must(t, other.Resize(ctx, 300+i*17%900, 300+i*29%700))
@@ -276,14 +276,14 @@ func TestNoSharedMemoryIsLeft(t *testing.T) {
 		}
 	}
 	must(t, c.Close())
-	// The server lets go of its end when it notices.
+	// The server detaches when it detects the end.
 	testenv.Poll(t, "no segment exists", func() bool { return segmentsOf(t, os.Getpid()) == 0 })
 	if _, err := c.Screenshot(context.Background(), Shot{}); err == nil {
 		t.Error("a closed connection took a screenshot")
 	}
 }
 
-// segmentsOf counts the System V segments that a process has made and that still exist.
+// segmentsOf counts the existing System V segments of a process.
 func segmentsOf(t testing.TB, pid int) int {
 	t.Helper()
 	table, err := os.ReadFile(filepath.Join("/proc", "sysvipc", "shm"))

@@ -19,7 +19,7 @@ type Selection byte
 const (
 	// Clipboard is what copy and paste use.
 	Clipboard Selection = iota
-	// Primary is the selected text, which the middle button pastes.
+	// Primary is the selected text, which the middle mouse button pastes.
 	Primary
 )
 
@@ -29,7 +29,7 @@ const UTF8Text = "UTF8_STRING"
 // ErrNoContent is wrapped by errors about a selection that is empty or lacks the requested form.
 var ErrNoContent = errors.New("the selection has no such content")
 
-// Content is data in all forms it is offered in, by target: UTF8_STRING, text/html, image/png and so on.
+// Content is data in all offered forms, by target: UTF8_STRING, text/html, image/png and so on.
 type Content map[string][]byte
 
 // Text returns content that is plain text.
@@ -82,8 +82,8 @@ func (c *Conn) SelectionTargets(ctx context.Context, sel Selection) ([]string, e
 	})
 }
 
-// SelectionContent reads a selection in every form worth keeping, so that it can be offered again later. It omits forms that
-// duplicate a better one, and those beyond Config.MaxClipboard.
+// SelectionContent reads a selection in every useful form, so that it can be offered again later. It omits duplicates in
+// inferior forms, and content beyond Config.MaxClipboard.
 func (c *Conn) SelectionContent(ctx context.Context, sel Selection) (Content, error) {
 	return do(ctx, c, c.reads, func() (Content, error) {
 		names, err := c.targets(ctx, sel)
@@ -113,7 +113,7 @@ func (c *Conn) SelectionContent(ctx context.Context, sel Selection) (Content, er
 // maxTargets bounds the number of forms.
 const maxTargets = 64
 
-// worthKeeping drops targets that carry no content, and forms that owners convert from others.
+// worthKeeping drops targets without content, and forms that owners convert from others.
 func worthKeeping(names []string) []string {
 	hasText := slices.Contains(names, UTF8Text)
 	hasPNG := slices.Contains(names, "image/png")
@@ -168,19 +168,19 @@ func (c *Conn) convert(ctx context.Context, sel Selection, target string) ([]byt
 	if owner.Owner == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrNoContent)
 	}
-	// The late reply to an abandoned request must not be mistaken for this one's, so properties alternate.
+	// Properties alternate, so that the late response to an abandoned request is not used for this one.
 	property, err := c.intern(fmt.Sprintf("_COVE_TRANSFER_%d", c.nonce.Add(1)%8))
 	if err != nil {
 		return nil, err
 	}
 	xproto.DeleteProperty(c.x, c.window, property)
-	answer := c.expect(func(ev xgb.Event) bool {
+	response := c.expect(func(ev xgb.Event) bool {
 		e, ok := ev.(xproto.SelectionNotifyEvent)
 		return ok && e.Requestor == c.window && e.Selection == selection && e.Target == form && (e.Property == property || e.Property == 0)
 	})
-	defer c.forget(answer)
+	defer c.forget(response)
 	xproto.ConvertSelection(c.x, c.window, selection, form, property, xproto.TimeCurrentTime)
-	ev, err := c.awaitOwner(ctx, answer, selection, owner.Owner)
+	ev, err := c.awaitOwner(ctx, response, selection, owner.Owner)
 	if err != nil {
 		return nil, err
 	}
@@ -190,14 +190,14 @@ func (c *Conn) convert(ctx context.Context, sel Selection, target string) ([]byt
 	return c.collect(ctx, property)
 }
 
-// ownerCheck is how often a reader checks that the owner is still there.
+// ownerCheck is how often a reader checks that the owner still exists.
 const ownerCheck = 500 * time.Millisecond
 
-// awaitOwner waits for an answer of the selection's owner until ctx ends. An owner that closes its window never answers.
-func (c *Conn) awaitOwner(ctx context.Context, answer *waiter, selection xproto.Atom, owner xproto.Window) (xgb.Event, error) {
+// awaitOwner waits for a response of the selection's owner until ctx ends. An owner that closes its window never responds.
+func (c *Conn) awaitOwner(ctx context.Context, response *waiter, selection xproto.Atom, owner xproto.Window) (xgb.Event, error) {
 	for {
 		wait, cancel := context.WithTimeout(ctx, ownerCheck)
-		ev, err := c.await(wait, answer)
+		ev, err := c.await(wait, response)
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return ev, err
@@ -207,12 +207,12 @@ func (c *Conn) awaitOwner(ctx context.Context, answer *waiter, selection xproto.
 			return nil, err
 		}
 		if now.Owner != owner {
-			return nil, fmt.Errorf("%w: its owner has gone", ErrNoContent)
+			return nil, fmt.Errorf("%w: its owner has ended", ErrNoContent)
 		}
 	}
 }
 
-// collect reads the property with the owner's reply, in pieces if the owner sends it incrementally.
+// collect reads the property with the owner's response, in pieces if the owner sends it incrementally.
 func (c *Conn) collect(ctx context.Context, property xproto.Atom) ([]byte, error) {
 	next := c.expectProperty(property, xproto.PropertyNewValue)
 	kind, data, err := c.takeProperty(property, c.cfg.MaxClipboard)
@@ -267,5 +267,5 @@ func (c *Conn) selectionAtom(sel Selection) (xproto.Atom, error) {
 	case Primary:
 		return xproto.AtomPrimary, nil
 	}
-	return 0, fmt.Errorf("no such selection: %d; use Clipboard or Primary", sel)
+	return 0, fmt.Errorf("invalid selection %d; use Clipboard or Primary", sel)
 }

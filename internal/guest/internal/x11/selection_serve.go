@@ -36,7 +36,7 @@ func (s *selections) transferring(w xproto.Window) bool {
 	return false
 }
 
-// serveSelections answers other applications until the connection ends.
+// serveSelections responds to requests of applications until the connection ends.
 func (c *Conn) serveSelections() {
 	sweep := time.NewTicker(transferIdle / 3)
 	defer sweep.Stop()
@@ -50,7 +50,7 @@ func (c *Conn) serveSelections() {
 		case ev := <-c.sel.queue:
 			switch e := ev.(type) {
 			case xproto.SelectionRequestEvent:
-				c.answer(e)
+				c.respond(e)
 			case xproto.SelectionClearEvent:
 				c.checkOwner(e.Selection)
 			case xproto.PropertyNotifyEvent:
@@ -62,11 +62,11 @@ func (c *Conn) serveSelections() {
 	}
 }
 
-// answer stores the requested form in the requestor's property and notifies it, or refuses.
-func (c *Conn) answer(req xproto.SelectionRequestEvent) {
+// respond stores the requested form in the requestor's property and notifies it, or refuses.
+func (c *Conn) respond(req xproto.SelectionRequestEvent) {
 	property := req.Property
 	if property == 0 {
-		property = req.Target // as clients did before the property could be chosen
+		property = req.Target // of obsolete clients
 	}
 	note := xproto.SelectionNotifyEvent{
 		Time: req.Time, Requestor: req.Requestor, Selection: req.Selection, Target: req.Target, Property: property,
@@ -107,11 +107,10 @@ func (c *Conn) answer(req xproto.SelectionRequestEvent) {
 	}
 }
 
-// idBits are the bits of a client's ids; the upper ones are flags.
+// idBits are the bits of an ID; the upper bits are flags.
 const idBits = 1<<29 - 1
 
-// isApplication distinguishes programs from the server itself, which reads on behalf of VNC viewers, and from this
-// connection: neither pastes.
+// isApplication distinguishes applications from the server itself, which reads for VNC viewers, and from this connection.
 func (c *Conn) isApplication(w xproto.Window) bool { return uint32(w)&c.others != 0 && w != c.window }
 
 func appendAtoms(b []byte, atoms ...xproto.Atom) []byte {
@@ -132,7 +131,7 @@ func (c *Conn) startTransfer(key transferKey, o *Offer, f form) bool {
 	if !full {
 		c.sel.transfers[key] = &transfer{offer: o, form: f, used: time.Now()}
 	}
-	c.sel.mu.Unlock() // before anything is sent: the pump takes this lock, and must not wait for the server
+	c.sel.mu.Unlock() // before sending: the pump locks it, and must not wait for the server
 	if full {
 		return false
 	}
@@ -169,8 +168,8 @@ func (c *Conn) sendPiece(key transferKey) {
 	}
 }
 
-// checkOwner ends an offer that another application has replaced. It queries the owner, because the event may be older than
-// our latest offer.
+// checkOwner ends an offer that another application has replaced. It queries the owner, because the event may be older than the
+// latest offer.
 func (c *Conn) checkOwner(selection xproto.Atom) {
 	c.sel.mu.Lock()
 	offer := c.sel.offers[selection]

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// large is content that cannot go through in one piece.
+// large returns content that needs several pieces.
 func large(n int) []byte {
 	b := make([]byte, n)
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -39,11 +39,11 @@ func TestSelectionPassesBetweenClients(t *testing.T) {
 				ctx := testContext(t)
 				offer, err := owner.SetSelection(ctx, sel, Text(want))
 				must(t, err)
-				for who, c := range map[string]*Conn{"another client": reader, "the owner itself": owner} {
+				for name, c := range map[string]*Conn{"another client": reader, "the owner itself": owner} {
 					got, err := c.SelectionText(ctx, sel)
 					must(t, err)
 					if got != want {
-						t.Errorf("%s read %d bytes that differ from the %d offered", who, len(got), len(want))
+						t.Errorf("%s read %d bytes that differ from the %d offered", name, len(got), len(want))
 					}
 				}
 				must(t, offer.WaitRead(ctx, 0))
@@ -55,7 +55,7 @@ func TestSelectionPassesBetweenClients(t *testing.T) {
 	}
 }
 
-func TestSelectionsAreApartAndReplaced(t *testing.T) {
+func TestSelectionsAreIndependentAndReplaced(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	a, b := s.dial(t), s.dial(t)
@@ -77,7 +77,7 @@ func TestSelectionsAreApartAndReplaced(t *testing.T) {
 			t.Errorf("selection %d holds %q (%v), want %q", sel, got, err, want)
 		}
 	}
-	// Taking it back and forth must never lose it.
+	// Alternating owners must never lose it.
 	for i := range 50 {
 		c := []*Conn{a, b}[i%2]
 		_, err := c.SetSelection(ctx, Clipboard, Text(strings.Repeat("x", i)))
@@ -137,10 +137,10 @@ func TestSelectionLimits(t *testing.T) {
 	defer small.Close()
 	ctx := testContext(t)
 	if _, err := small.SetSelection(ctx, Clipboard, Text(string(large(1001)))); err == nil {
-		t.Error("too much was offered")
+		t.Error("content beyond the limit was offered, want an error")
 	}
 	if _, err := small.SetSelection(ctx, Clipboard, nil); err == nil {
-		t.Error("nothing was offered")
+		t.Error("empty content was offered, want an error")
 	}
 	for _, n := range []int{1001, 1 << 20} {
 		_, err := big.SetSelection(ctx, Clipboard, Text(string(large(n))))
@@ -152,14 +152,14 @@ func TestSelectionLimits(t *testing.T) {
 	_, err = big.SetSelection(ctx, Clipboard, Text(string(large(1000))))
 	must(t, err)
 	if got, err := small.SelectionText(ctx, Clipboard); err != nil || len(got) != 1000 {
-		t.Errorf("reading the most that is allowed: %d bytes, %v, want 1000 bytes", len(got), err)
+		t.Errorf("reading the maximum size: %d bytes, %v, want 1000 bytes", len(got), err)
 	}
 }
 
 func TestReadingFromASilentOwnerEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := startProbe(t, s) // it owns the selection and answers nothing
+	p := startProbe(t, s) // it owns the selection and does not respond
 	c := s.dial(t)
 	must(t, xproto.SetSelectionOwnerChecked(p.x, p.window, c.atoms.clipboard, xproto.TimeCurrentTime).Check())
 	ctx, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
@@ -174,7 +174,7 @@ func TestReadingFromASilentOwnerEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestReaderThatStopsInTheMiddleIsForgotten(t *testing.T) {
+func TestAbandonedTransfersAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	c := s.dial(t)
@@ -186,26 +186,26 @@ func TestReaderThatStopsInTheMiddleIsForgotten(t *testing.T) {
 		defer c.sel.mu.Unlock()
 		return len(c.sel.transfers)
 	}
-	// Its window goes away.
+	// The reader closes its window.
 	p := startProbe(t, s)
 	xproto.ConvertSelection(p.x, p.window, c.atoms.clipboard, c.atoms.utf8, p.ping, xproto.TimeCurrentTime)
 	testenv.Poll(t, "a transfer has begun", func() bool { return count() == 1 })
 	must(t, xproto.DestroyWindowChecked(p.x, p.window).Check())
-	testenv.Poll(t, "it is forgotten", func() bool { return count() == 0 })
-	// It reads no more, and asks for more than there is room for.
+	testenv.Poll(t, "it is removed", func() bool { return count() == 0 })
+	// The reader stops reading, and requests more than the limit.
 	p = startProbe(t, s)
 	for i := range xproto.Atom(maxTransfers + 10) {
 		xproto.ConvertSelection(p.x, p.window, c.atoms.clipboard, c.atoms.utf8, 1+i, xproto.TimeCurrentTime)
 	}
-	testenv.Poll(t, "all room is taken", func() bool { return count() == maxTransfers })
+	testenv.Poll(t, "the limit is reached", func() bool { return count() == maxTransfers })
 	c.sel.expire(time.Now().Add(2 * transferIdle))
-	testenv.Poll(t, "all are forgotten", func() bool { return count() == 0 })
+	testenv.Poll(t, "all are removed", func() bool { return count() == 0 })
 	if got, err := s.dial(t).SelectionText(ctx, Clipboard); err != nil || len(got) != 1<<20 {
 		t.Errorf("afterwards: %d bytes, %v, want %d bytes", len(got), err, 1<<20)
 	}
 }
 
-func TestFloodOfRequestsDoesNotWedge(t *testing.T) {
+func TestFloodOfRequestsDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	c := s.dial(t)
@@ -220,7 +220,7 @@ func TestFloodOfRequestsDoesNotWedge(t *testing.T) {
 	must(t, err)
 	must(t, c.Sync(ctx))
 	testenv.Poll(t, "the selection can be read", func() bool {
-		// A question that came on top of the flood may have been dropped.
+		// A request during the flood may have been dropped.
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		got, err := s.dial(t).SelectionText(short, Clipboard)

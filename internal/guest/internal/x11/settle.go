@@ -10,14 +10,15 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// errNoAnswer means that an application supports pings but does not reply.
-var errNoAnswer = errors.New("the focused application does not respond; wait until it does, or restart it")
+// errNoResponse means that an application supports pings but does not respond.
+var errNoResponse = errors.New("the focused application does not respond; wait until it does, or restart it")
 
-// answerTime is how long an application may be busy with earlier events.
-const answerTime = 15 * time.Second
+// responseTime is how long an application may take to handle earlier events.
+const responseTime = 15 * time.Second
 
-// Settle returns when the focused application has handled all its pending events. X has no such request, but the ping of
-// window managers queues behind those events. An application without it gets the time in Config.Settle.
+// Settle returns when the focused application has handled all its pending events. X has no such request, but an application
+// handles the ping of window managers after those events. For an application without ping support, it waits for
+// Config.Settle.
 func (c *Conn) Settle(ctx context.Context) error {
 	return c.inject(ctx, "wait for application", func() error { return c.settle(ctx) })
 }
@@ -44,16 +45,16 @@ func (c *Conn) settle(ctx context.Context) error {
 		Format: 32, Window: target, Type: c.atoms.protocols, Data: xproto.ClientMessageDataUnionData32New(data),
 	}
 	xproto.SendEvent(c.x, false, target, xproto.EventMaskNoEvent, string(ping.Bytes()))
-	wait, cancel := context.WithTimeoutCause(ctx, answerTime, errNoAnswer)
+	wait, cancel := context.WithTimeoutCause(ctx, responseTime, errNoResponse)
 	defer cancel()
-	if _, err = c.await(wait, pong); errors.Is(context.Cause(wait), errNoAnswer) && err != nil {
-		return errNoAnswer
+	if _, err = c.await(wait, pong); errors.Is(context.Cause(wait), errNoResponse) && err != nil {
+		return errNoResponse
 	}
 	return err
 }
 
-// pingTarget finds the window to ping: the focused one, or its nearest ancestor that supports the protocol. It returns zero
-// if there is none.
+// pingTarget returns the window to ping: the focused one, or its nearest ancestor that supports the protocol, or zero if there
+// is none.
 func (c *Conn) pingTarget() (xproto.Window, error) {
 	focus, err := xproto.GetInputFocus(c.x).Reply()
 	if err != nil {
@@ -68,12 +69,12 @@ func (c *Conn) pingTarget() (xproto.Window, error) {
 		}
 		w = p.Child
 	}
-	const deepest = 64 // clients may change the tree while it is walked
-	for range deepest {
+	const maxDepth = 64 // clients may change the tree during the loop
+	for range maxDepth {
 		if w <= xproto.InputFocusPointerRoot || w == c.root {
 			return 0, nil
 		}
-		if ok, err := c.answersPing(w); err != nil || ok {
+		if ok, err := c.supportsPing(w); err != nil || ok {
 			return w, err
 		}
 		tree, err := xproto.QueryTree(c.x, w).Reply()
@@ -85,7 +86,7 @@ func (c *Conn) pingTarget() (xproto.Window, error) {
 	return 0, nil
 }
 
-func (c *Conn) answersPing(w xproto.Window) (bool, error) {
+func (c *Conn) supportsPing(w xproto.Window) (bool, error) {
 	p, err := xproto.GetProperty(c.x, false, w, c.atoms.protocols, xproto.AtomAtom, 0, 64).Reply()
 	if err != nil {
 		return false, ignoreX(err)
@@ -101,7 +102,7 @@ func (c *Conn) answersPing(w xproto.Window) (bool, error) {
 	return false, nil
 }
 
-// ignoreX drops errors that the server returned, such as those about a closed window, and keeps those of the connection.
+// ignoreX drops errors of the server, such as those about a closed window, and keeps errors of the connection.
 func ignoreX(err error) error {
 	var xerr xgb.Error
 	if errors.As(err, &xerr) {

@@ -14,17 +14,17 @@ import (
 // Window is a window of an application.
 type Window struct {
 	ID      uint32
-	Class   string // the second part of WM_CLASS
+	Class   string // second part of WM_CLASS
 	Title   string
 	Visible bool
 }
 
 func (w Window) named() bool { return w.Class != "" || w.Title != "" }
 
-// maxWindows bounds a walk over the windows of a display.
+// maxWindows is the maximum number of windows that Windows visits.
 const maxWindows = 10_000
 
-// Windows returns the windows of applications, in the order of the tree: those that have a class or a title.
+// Windows returns the windows of applications, in tree order: those with a class or a title.
 func (c *Conn) Windows(ctx context.Context) ([]Window, error) {
 	return do(ctx, c, c.screen, func() (list []Window, err error) {
 		queue := []xproto.Window{c.root}
@@ -61,14 +61,14 @@ func (c *Conn) Window(ctx context.Context, id uint32) (Window, error) {
 	})
 }
 
-// Focused returns the window that has the keyboard: that of the application, not a part of it.
+// Focused returns the application window with the keyboard focus.
 func (c *Conn) Focused(ctx context.Context) (uint32, error) {
 	return do(ctx, c, c.screen, func() (uint32, error) {
 		focus, err := xproto.GetInputFocus(c.x).Reply()
 		if err != nil {
 			return 0, err
 		}
-		for w := focus.Focus; w > 1 && w != c.root; { // 0 and 1 mean nobody, and the pointer's
+		for w := focus.Focus; w > 1 && w != c.root; { // 0 means none, 1 the window below the pointer
 			found, err := c.describe(w)
 			if err != nil {
 				return 0, err
@@ -86,12 +86,12 @@ func (c *Conn) Focused(ctx context.Context) (uint32, error) {
 	})
 }
 
-// Managed reports whether a window manager works on the display.
+// Managed reports whether a window manager runs on the display.
 func (c *Conn) Managed(ctx context.Context) (bool, error) {
-	return do(ctx, c, c.screen, c.managerAnswers)
+	return do(ctx, c, c.screen, c.supportsFrameQuery)
 }
 
-// Detach closes the connection and leaves the buttons down that it has pressed.
+// Detach closes the connection without releasing pressed buttons and keys.
 func (c *Conn) Detach() {
 	c.shutOnce.Do(c.shut)
 	<-c.pumped
@@ -133,7 +133,7 @@ func (c *Conn) property(w xproto.Window, name xproto.Atom) ([]byte, error) {
 	return p.Value, nil
 }
 
-// entry is one of an authority file: the cookie of a display.
+// entry is an entry of an authority file: the cookie of a display.
 type entry struct {
 	raw    []byte
 	number string
@@ -141,7 +141,7 @@ type entry struct {
 	cookie []byte
 }
 
-// parseAuthority splits an authority file. What follows a broken entry is dropped.
+// parseAuthority splits an authority file. It drops everything after an invalid entry.
 func parseAuthority(b []byte) (list []entry) {
 	for len(b) > 2 {
 		rest := b[2:]
@@ -162,7 +162,7 @@ func parseAuthority(b []byte) (list []entry) {
 	return list
 }
 
-// ReadAuthority returns the cookie of a display in an authority file, or nothing.
+// ReadAuthority returns the cookie of a display in an authority file, or nil.
 func ReadAuthority(path string, display int) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -176,7 +176,7 @@ func ReadAuthority(path string, display int) []byte {
 	return nil
 }
 
-// AddAuthority puts the cookie of a display into an authority file, and leaves those of others there.
+// AddAuthority adds the cookie of a display to an authority file, and keeps those of other displays.
 func AddAuthority(path string, display int, cookie []byte) error {
 	b, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {

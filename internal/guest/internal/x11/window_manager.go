@@ -9,40 +9,40 @@ import (
 	"github.com/jezek/xgb/xproto"
 )
 
-// managerTime is how long a living window manager may take to forward a button press.
+// managerTime is how long a window manager may take to forward a button press.
 const managerTime = 10 * time.Second
 
-// awaitManager returns when the window manager has forwarded all button presses so far. Window managers grab them, to raise
-// and focus the clicked window, and forward them afterwards; keys bypass the window manager and would reach the application
-// before the click. X has no request for this, but the window manager handles a query of the frame size in order. This
-// takes some milliseconds, so it happens only when a key follows a button.
+// awaitManager returns when the window manager has forwarded all earlier button presses. Window managers grab them, to raise and
+// focus the clicked window, and then forward them; keys bypass the window manager and would reach the application before the
+// click. X has no request for this, but the window manager handles a query of the frame size in order. This takes some
+// milliseconds, so it happens only when a key follows a button.
 func (c *Conn) awaitManager(ctx context.Context) error {
 	if !c.held.recent {
 		return nil
 	}
 	c.held.recent = false
-	asked, err := c.managerAnswers()
-	if err != nil || !asked {
+	supported, err := c.supportsFrameQuery()
+	if err != nil || !supported {
 		return err
 	}
-	answer := c.expectProperty(c.atoms.frame, xproto.PropertyNewValue)
-	defer c.forget(answer)
-	question := xproto.ClientMessageEvent{
+	response := c.expectProperty(c.atoms.frame, xproto.PropertyNewValue)
+	defer c.forget(response)
+	query := xproto.ClientMessageEvent{
 		Format: 32, Window: c.window, Type: c.atoms.askFrame, Data: xproto.ClientMessageDataUnionData32New(make([]uint32, 5)),
 	}
-	xproto.SendEvent(c.x, false, c.root, xproto.EventMaskSubstructureNotify|xproto.EventMaskSubstructureRedirect, string(question.Bytes()))
+	xproto.SendEvent(c.x, false, c.root, xproto.EventMaskSubstructureNotify|xproto.EventMaskSubstructureRedirect, string(query.Bytes()))
 	wait, cancel := context.WithTimeout(ctx, managerTime)
 	defer cancel()
-	if _, err = c.await(wait, answer); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	if _, err = c.await(wait, response); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil
 	}
 	return err
 }
 
-// managerAnswers reports whether a window manager is there that supports the query.
-func (c *Conn) managerAnswers() (bool, error) {
-	const most = 1024
-	supported := xproto.GetProperty(c.x, false, c.root, c.atoms.supported, xproto.AtomAtom, 0, most)
+// supportsFrameQuery reports whether a window manager runs that supports the query.
+func (c *Conn) supportsFrameQuery() (bool, error) {
+	const maxAtoms = 1024
+	supported := xproto.GetProperty(c.x, false, c.root, c.atoms.supported, xproto.AtomAtom, 0, maxAtoms)
 	check := xproto.GetProperty(c.x, false, c.root, c.atoms.managerCheck, xproto.AtomWindow, 0, 1)
 	p, err := supported.Reply()
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Conn) managerAnswers() (bool, error) {
 	if err != nil || own.Format != 32 || len(own.Value) < 4 {
 		return false, err
 	}
-	// What a window manager says of itself outlives it; its own window does not.
+	// The property of a window manager outlives it; its window does not.
 	if _, err := xproto.GetWindowAttributes(c.x, xproto.Window(xgb.Get32(own.Value))).Reply(); err != nil {
 		return false, ignoreX(err)
 	}

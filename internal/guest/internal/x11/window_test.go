@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAuthorityOfSeveralDisplays: a cookie is added and replaced without harm to the others.
+// TestAuthorityOfSeveralDisplays: adding or replacing a cookie keeps the others.
 func TestAuthorityOfSeveralDisplays(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "authority")
@@ -29,7 +29,7 @@ func TestAuthorityOfSeveralDisplays(t *testing.T) {
 	}
 }
 
-// FuzzAuthority: any file is read without harm.
+// FuzzAuthority: parsing any file is safe.
 func FuzzAuthority(f *testing.F) {
 	f.Add([]byte("\xff\xff\x00\x00\x00\x011\x00\x12MIT-MAGIC-COOKIE-1\x00\x100123456789abcdef"))
 	f.Add([]byte{1, 0, 255, 255})

@@ -20,8 +20,8 @@ import (
 // initXGB makes xgb's package-level state safe for several connections in one process, before the first of them exists.
 //
 // The Init functions of xgb's extensions write to maps that the readers of all other connections read without a lock, so
-// they are never called here: findExtensions registers the opcodes itself. A reader would still drop an extension's error
-// for which it has no constructor, and the caller would wait forever.
+// they are never called here: findExtensions registers the opcodes itself. Errors of extensions need a constructor; otherwise
+// the reader drops them and the caller waits forever.
 var initXGB = sync.OnceFunc(func() {
 	xgb.Logger = log.New(io.Discard, "", 0)
 	for code := 128; code < 256; code++ {
@@ -29,7 +29,7 @@ var initXGB = sync.OnceFunc(func() {
 	}
 })
 
-// extensionError is an error outside of the core protocol.
+// extensionError is an error of an extension of the protocol.
 type extensionError struct {
 	code, major byte
 	minor       uint16
@@ -82,20 +82,20 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cause is why reading ended.
+// cause returns why reading ended.
 func (w *wire) cause() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.readErr == nil || errors.Is(w.readErr, io.EOF) {
-		return errors.New("the x server closed it")
+		return errors.New("the X server closed it")
 	}
 	return w.readErr
 }
 
-// open dials the socket and shakes hands.
+// open dials the socket and completes the handshake.
 func open(ctx context.Context, socket string, cookie []byte) (*wire, *xgb.Conn, error) {
 	if len(cookie) != 0 && len(cookie) != CookieSize {
-		return nil, nil, fmt.Errorf("cookie has %d bytes; use %d, or none", len(cookie), CookieSize)
+		return nil, nil, fmt.Errorf("cookie has %d bytes; use %d bytes or none", len(cookie), CookieSize)
 	}
 	initXGB()
 	var d net.Dialer
@@ -120,7 +120,7 @@ func open(ctx context.Context, socket string, cookie []byte) (*wire, *xgb.Conn, 
 	return w, x, nil
 }
 
-// setupRequest is the first message of a client: little-endian, protocol 11.0, and its cookie.
+// setupRequest returns the first message of a client: little-endian, protocol 11.0, and its cookie.
 func setupRequest(cookie []byte) []byte {
 	name := authName
 	if len(cookie) == 0 {
@@ -154,7 +154,7 @@ func (c *Conn) findExtensions() (extensions, error) {
 		found[name] = r.Present
 	}
 	if !found["XTEST"] {
-		return extensions{}, errors.New("the x server lacks the XTEST extension; start it without -tst")
+		return extensions{}, errors.New("the X server lacks the XTEST extension; start it without -tst")
 	}
 	// Both refuse requests of clients that have not negotiated a version.
 	if found["XFIXES"] {

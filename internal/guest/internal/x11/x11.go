@@ -1,9 +1,9 @@
-// Package x11 drives one X display over its unix socket: screenshots, pointer and keyboard input, clipboard, screen size.
+// Package x11 controls an X display over its unix socket: screenshots, pointer and keyboard input, clipboard, screen size.
 //
-// It owns the connection, the shared memory for screenshots, the selections it offers and the keys it has pressed, and
-// releases all of them on Close. It starts no X server and no window manager, reads no environment, and refuses displays
-// that are not 32 bits per pixel in BGRX order. When the server ends, every call fails at once with ErrLost; when the server
-// hangs, calls end with their context.
+// It owns the connection, the shared memory for screenshots, the selections it offers and the keys it has pressed, and releases
+// all of them on Close. It starts no X server and no window manager, reads no environment, and supports only displays with 32
+// bits per pixel in BGRX order. When the server ends, every call fails immediately with ErrLost. When the server hangs, calls end
+// with their context.
 package x11
 
 import (
@@ -28,14 +28,14 @@ type Config struct {
 	Socket string
 	// Cookie is the 16 bytes of MIT-MAGIC-COOKIE-1. Empty if the server requires none.
 	Cookie []byte
-	// Settle is how long an application without _NET_WM_PING gets to notice a changed keyboard mapping. Zero means 100 ms.
+	// Settle is how long to wait until an application without _NET_WM_PING reads a changed keymap. Zero means 100 ms.
 	Settle time.Duration
-	// MaxClipboard bounds the bytes read from or offered in a selection. Zero means 32 MiB.
+	// MaxClipboard is the maximum size of a selection that is read or offered. Zero means 32 MiB.
 	MaxClipboard int
 }
 
 // Conn is a connection to a display. It is safe for concurrent use: calls of one kind (input, screenshots and sizes, reading
-// selections, offering them) run one at a time, calls of different kinds do not wait for each other.
+// selections, offering selections) run one at a time; calls of different kinds run concurrently.
 type Conn struct {
 	cfg    Config
 	x      *xgb.Conn
@@ -44,7 +44,7 @@ type Conn struct {
 	window xproto.Window
 	ext    extensions
 	atoms  atoms
-	others uint32 // the bits of an id that identify its client; 0 there means the server itself
+	others uint32 // bits of an ID that identify its client; 0 means the server itself
 
 	input, screen, reads, owns, pings lane
 
@@ -66,7 +66,7 @@ type Conn struct {
 	shutOnce sync.Once
 }
 
-// Dial connects, authenticates and inspects the display. ctx bounds only the dialing.
+// Dial connects, authenticates and inspects the display. ctx applies only to Dial.
 func Dial(ctx context.Context, cfg Config) (*Conn, error) {
 	if cfg.Settle == 0 {
 		cfg.Settle = 100 * time.Millisecond
@@ -136,8 +136,8 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Close releases keys and buttons, gives up selections, and closes the connection. It waits for the goroutines of the
-// connection, which takes about a second even if the server hangs.
+// Close releases keys, buttons and selections, and closes the connection. It waits for the goroutines of the connection, about
+// one second even if the server hangs.
 func (c *Conn) Close() error {
 	c.shutOnce.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -161,7 +161,7 @@ func (c *Conn) shut() {
 	<-c.pumped
 	c.ops.Wait()
 	for {
-		// xgb closes its channel of ids when its own goroutines have ended.
+		// xgb closes its channel of IDs when its own goroutines have ended.
 		if _, err := c.x.NewId(); errors.Is(err, io.EOF) {
 			break
 		}
@@ -170,27 +170,28 @@ func (c *Conn) shut() {
 }
 
 // end ends the connection and unblocks its readers and writers.
-func (c *Conn) end(why error) {
+func (c *Conn) end(reason error) {
 	c.endOnce.Do(func() {
-		c.lost = fmt.Errorf("%w (%w)", ErrLost, why)
+		c.lost = fmt.Errorf("%w (%w)", ErrLost, reason)
 		close(c.done)
 		c.wire.Close()
 	})
 }
 
-// Sync returns when the server has processed everything that was sent before.
+// Sync returns when the server has processed all earlier requests.
 func (c *Conn) Sync(ctx context.Context) error {
 	_, err := do(ctx, c, c.input, func() (struct{}, error) { return struct{}{}, c.roundTrip() })
 	return err
 }
 
-// Ping returns when the server has replied. Unlike Sync it waits for no other call, so a failure is the server's.
+// Ping returns when the server has responded. Unlike Sync it does not wait for other calls, so a timeout means that the server
+// hangs.
 func (c *Conn) Ping(ctx context.Context) error {
 	_, err := do(ctx, c, c.pings, func() (struct{}, error) { return struct{}{}, c.roundTrip() })
 	return err
 }
 
-// roundTrip proves that the server has processed all earlier requests. xgb's own Sync swallows the error of a dead server.
+// roundTrip waits until the server has processed all earlier requests. xgb's own Sync ignores the end of the server.
 func (c *Conn) roundTrip() error {
 	_, err := xproto.GetInputFocus(c.x).Reply()
 	return err

@@ -45,7 +45,7 @@ func TestDialRefusals(t *testing.T) {
 	}
 }
 
-// calls are all operations that talk to the server.
+// calls returns all operations that send requests to the server.
 func calls() map[string]func(context.Context, *Conn) error {
 	return map[string]func(context.Context, *Conn) error{
 		"screenshot": func(ctx context.Context, c *Conn) error { _, err := c.Screenshot(ctx, Shot{}); return err },
@@ -71,11 +71,11 @@ func calls() map[string]func(context.Context, *Conn) error {
 	}
 }
 
-func TestDeadServerEndsEveryCallAtOnce(t *testing.T) {
+func TestCrashedServerEndsEveryCall(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	c := s.dial(t)
-	// Stopped, the server lets calls begin and finishes none of them.
+	// A stopped server accepts requests and completes none of them.
 	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -105,7 +105,7 @@ func TestDeadServerEndsEveryCallAtOnce(t *testing.T) {
 	}
 }
 
-func TestStuckServerEndsCallsWithTheirContext(t *testing.T) {
+func TestHungServerEndsCallsWithTheirContext(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	c := s.dial(t)
@@ -127,7 +127,7 @@ func TestStuckServerEndsCallsWithTheirContext(t *testing.T) {
 			t.Errorf("%s, when the server runs again: %v", name, err)
 		}
 	}
-	// And Close does not wait for a server that stands still.
+	// Close does not wait for a hung server.
 	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	must(t, c.Close())
 	if err := c.Sync(testContext(t)); !errors.Is(err, ErrLost) {
@@ -152,7 +152,7 @@ func TestAuthorityFile(t *testing.T) {
 		t.Errorf("wrote %q, want %q", got, want)
 	}
 	if WriteAuthority(path, 1, nil) == nil {
-		t.Error("an empty cookie was written")
+		t.Error("an empty cookie was written, want an error")
 	}
 	if bytes.Equal(NewCookie(), NewCookie()) {
 		t.Error("two cookies are equal")
@@ -160,6 +160,6 @@ func TestAuthorityFile(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(path))
 	must(t, err)
 	if len(left) != 1 {
-		t.Errorf("files left: %v, want 1 entry", left)
+		t.Errorf("got files %v, want 1 entry", left)
 	}
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs VS Code for the browser, with the Node.js that it needs, into a folder: code-server.sh DIR
-# It reports "@PERCENT STEP" on standard output. The folder appears when it is complete.
+# Installs VS Code for the browser, with its own Node.js, into a folder: code-server.sh DIR
+# It prints its progress as "@PERCENT STEP". The folder exists only after a complete installation.
 set -euo pipefail
 dir=$1 version=4.139.1 node=24.21.0
 
@@ -13,7 +13,7 @@ command -v npm >/dev/null || fail "npm is missing; install it, for example with:
 case $(uname -m) in
   x86_64) arch=x64 ;;
   aarch64) arch=arm64 ;;
-  *) fail "there is no Node.js for $(uname -m)" ;;
+  *) fail "unsupported architecture $(uname -m): there is no Node.js for it" ;;
 esac
 mkdir -p "$(dirname "$dir")" || fail "cannot write to $(dirname "$dir")"
 new=$(mktemp -d "$dir.XXXXXX")
@@ -34,7 +34,7 @@ step 80 "Downloading the parts of extensions"
 cd extensions
 quiet npm install --omit=dev
 
-step 90 "Removing what is not needed"
+step 90 "Removing unneeded files"
 cd ..
 rm -rf extensions/copilot node_modules/@github/copilot* node_modules/@microsoft/mxc-sdk/bin node_modules/@vscode/windows-process-tree/build
 find node_modules/node-pty/prebuilds node_modules/@vscode/ripgrep-universal/bin -mindepth 1 -maxdepth 1 ! -name "linux-$arch" -exec rm -rf {} +

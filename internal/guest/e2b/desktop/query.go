@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 )
 
-// describeDisplay is xdpyinfo.
+// describeDisplay implements xdpyinfo.
 func describeDisplay(ctx context.Context, c *command) error {
 	name := c.option("-display", c.env("DISPLAY"))
 	conn, err := c.dial(ctx, name)
@@ -32,11 +32,11 @@ func describeDisplay(ctx context.Context, c *command) error {
 	return err
 }
 
-// describeScreen is xrandr without changes.
+// describeScreen implements xrandr without changes.
 func describeScreen(ctx context.Context, c *command) error {
 	for _, arg := range c.args {
 		if arg != "-q" && arg != "--query" && arg != "--current" {
-			return fmt.Errorf("cannot do %.60q; install the package x11-xserver-utils", arg)
+			return fmt.Errorf("unsupported argument %.60q; install the package x11-xserver-utils", arg)
 		}
 	}
 	conn, err := c.dial(ctx, "")
@@ -52,7 +52,7 @@ func describeScreen(ctx context.Context, c *command) error {
 	return err
 }
 
-// takeScreenshot is scrot: it saves the screen as PNG.
+// takeScreenshot implements scrot: it saves the screen as PNG.
 func takeScreenshot(ctx context.Context, c *command) error {
 	path := ""
 	shot := x11.Shot{NoCursor: true}
@@ -62,13 +62,13 @@ func takeScreenshot(ctx context.Context, c *command) error {
 			shot.NoCursor = false
 		case slices.Contains([]string{"-o", "--overwrite", "-z", "--silent"}, arg):
 		case strings.HasPrefix(arg, "-") || path != "":
-			return fmt.Errorf("cannot do %.60q; install the package scrot", arg)
+			return fmt.Errorf("unsupported argument %.60q; install the package scrot", arg)
 		default:
 			path = arg
 		}
 	}
 	if path == "" {
-		return errors.New("name a file to write")
+		return errors.New("missing file name; use scrot FILE")
 	}
 	conn, err := c.dial(ctx, "")
 	if err != nil {
@@ -87,11 +87,11 @@ func takeScreenshot(ctx context.Context, c *command) error {
 	return errors.Join(err, f.Close())
 }
 
-// listPorts is netstat -tuln: what listens.
+// listPorts implements netstat -tuln.
 func listPorts(_ context.Context, c *command) error {
 	for _, arg := range c.args {
 		if strings.Trim(arg, "-tuln46wa") != "" {
-			return fmt.Errorf("cannot do %.60q; install the package net-tools", arg)
+			return fmt.Errorf("unsupported argument %.60q; install the package net-tools", arg)
 		}
 	}
 	fmt.Fprintln(c.Out, "Active Internet connections (only servers)\nProto Recv-Q Send-Q Local Address           "+
@@ -99,7 +99,7 @@ func listPorts(_ context.Context, c *command) error {
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		f, err := os.Open("/proc/net/" + table)
 		if err != nil {
-			continue // the machine has no such protocol
+			continue // the kernel does not support the protocol
 		}
 		err = writePorts(c.Out, table, f)
 		f.Close()
@@ -110,7 +110,7 @@ func listPorts(_ context.Context, c *command) error {
 	return nil
 }
 
-// States of sockets in the tables, and what netstat calls them.
+// listening are the states of listening sockets in the tables, and their names in netstat.
 var listening = map[string][2]string{"tcp": {"0A", "LISTEN"}, "tcp6": {"0A", "LISTEN"}, "udp": {"07", ""}, "udp6": {"07", ""}}
 
 func writePorts(w io.Writer, table string, r io.Reader) error {
@@ -136,7 +136,7 @@ func writePorts(w io.Writer, table string, r io.Reader) error {
 	return lines.Err()
 }
 
-// parseAddress reads an address of the kernel's tables: words of the machine's order in hexadecimal.
+// parseAddress parses an address of the kernel's tables: words in the machine's byte order, in hexadecimal.
 func parseAddress(text string) (string, bool) {
 	host, port, _ := strings.Cut(text, ":")
 	b, err := hex.DecodeString(host)
