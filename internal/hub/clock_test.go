@@ -313,7 +313,7 @@ func TestStreamsLiveForHours(t *testing.T) {
 	})
 }
 
-// upgraded opens a WebSocket without a library, which would use timers of its own.
+// upgraded opens a WebSocket without a library, which would use its own timers.
 func upgraded(t *testing.T, lis *pipes, path string) io.ReadWriteCloser {
 	t.Helper()
 	c, err := lis.dial(t.Context())

@@ -63,7 +63,7 @@ func TestTableDeleteEndsCreate(t *testing.T) {
 		row.Remove()
 		row.Release()
 		if r := <-doomed; r != nil {
-			t.Error("a removed row was handed out")
+			t.Error("a removed row was returned")
 		}
 		if _, err := table.AcquireForDelete(t.Context(), "1"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("got %v, want %v", err, ErrNotFound)

@@ -96,7 +96,7 @@ await withPage(async (page) => {
   const held = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
   await until("the person holds the desktop", async () => (await held()) === "person", held);
   const refused = await click();
-  check(refused.success === false && /taken over/.test(refused.message), `the agent acts all the same: ${JSON.stringify(refused)}`);
+  check(refused.success === false && /taken over/.test(refused.message), `the agent acts anyway: ${JSON.stringify(refused)}`);
   await desktop.getByRole("button", { name: "Hand back" }).click();
   await until("the agent may act again", async () => (await click()).success !== false, held);
   // Closing the page hands back, too.

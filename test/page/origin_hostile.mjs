@@ -61,7 +61,7 @@ const ways = {
     const f = await aim.load("iframe", url);
     f.contentWindow.eval(`fetch("v1/bash/exec", { method: "POST", body: ${JSON.stringify(aim.command)} })`);
   }),
-  "frame with a sandbox of its own": (aim) => aim.reads("txt", async (url) => (await aim.load("iframe", url, { sandbox: "allow-scripts allow-same-origin" })).contentDocument.body.innerText),
+  "frame with its own sandbox": (aim) => aim.reads("txt", async (url) => (await aim.load("iframe", url, { sandbox: "allow-scripts allow-same-origin" })).contentDocument.body.innerText),
   "frame of a document": (aim) => aim.all((url, init) => aim.messenger((f) => { f.srcdoc = aim.call(url, init); })),
   "frame of a blob": (aim) => aim.all((url, init) => aim.messenger((f) => { f.src = URL.createObjectURL(new Blob([aim.call(url, init)], { type: "text/html" })); })),
   object: (aim) => aim.reads("svg", async (url) => (await aim.load("object", url)).contentDocument.documentElement.textContent),
@@ -103,7 +103,7 @@ const ways = {
   "its opener": () => [opener.location.href, opener.document.body.innerText].join(),
   "its ancestors and its referrer": () => [...location.ancestorOrigins, document.referrer].join(),
   "the channel of a page": () => new Promise((done) => { const c = new BroadcastChannel("terminal"); c.onmessage = (m) => done(`SECRET-WORD ${JSON.stringify(m.data)}`); c.postMessage("hello"); setTimeout(done, 200); }),
-  "a ticket of its own": async (aim) => `SECRET-TICKET ${(await (await fetch(aim.hub + "/tickets", { method: "POST", credentials: "include" })).json()).ticket}`,
+  "its own ticket": async (aim) => `SECRET-TICKET ${(await (await fetch(aim.hub + "/tickets", { method: "POST", credentials: "include" })).json()).ticket}`,
   "credentials in the address": (aim) => aim.all((url, init) => fetch(url + (url.includes("?") ? "&" : "?") + "ticket=tkt_" + "A".repeat(43), { ...init, credentials: "include" })),
   "its own pass elsewhere": (aim) => aim.each(["mine", aim.name].flatMap((name) => ["v1/file/download?path=/home/gem/secret.txt", "proxy/4000/secret.txt", "proxy/5000/secret.txt"].map((path) => [name, path])), ([name, path]) => {
     const pass = location.pathname.split("/").find((s) => s.startsWith("~")) ?? "";
@@ -349,7 +349,7 @@ async function accept(page) {
 
 // Ways without a control: no page may use their target, or they are meaningless for the page's own site.
 const uncontrolled = ["WebSocket", "window that is spoken to", "terminal with a command", "redirect to a terminal with a command", "its opener", "its ancestors and its referrer", "the channel of a page",
-  "a ticket of its own", "its own pass elsewhere", "paths that lead out", "a document of another origin", "fetch from nowhere", "WebSocket from nowhere", "WebSocket through a redirect", "prerendered page",
+  "its own ticket", "its own pass elsewhere", "paths that lead out", "a document of another origin", "fetch from nowhere", "WebSocket from nowhere", "WebSocket through a redirect", "prerendered page",
   "worker of a file of the sandbox", "frames that are spoken to", "all channels", "locks and caches", "the clipboard", "its opener with a script", "timings of others", "data of the site that is cleared",
   "cookies that a server sets"];
 // A page with an opaque origin can send, but not read with credentials. It has no cookies, and its frames and windows are
@@ -382,7 +382,7 @@ async function control(browser, hub) {
     { sites: [own], windows: [own + "secret.txt"], scopes: [own] }, /SECRET-(OF-3000|PIXEL)|its own worker/, () => run(hub, "evil", "cat ~/site/posts 2>/dev/null; true"));
   const server = await visit(home, `${hub.at}/sandbox/mine/v1/docs`);
   await expect(server, "server", [...toServer, "terminal with a command"], { servers: [server.url().replace("v1/docs", "")] }, /SECRET-(OF-MINE|SHELL)/, () => run(hub, "mine", "ls ~"));
-  await expect(home, "hub", ["fetch", "XMLHttpRequest", "a ticket of its own"], { texts: [hub.at + "/api/v1/sandbox"] }, /SECRET-TICKET|"id":/, async () => "");
+  await expect(home, "hub", ["fetch", "XMLHttpRequest", "its own ticket"], { texts: [hub.at + "/api/v1/sandbox"] }, /SECRET-TICKET|"id":/, async () => "");
   await context.close();
 }
 

@@ -26,7 +26,7 @@ called = set()
 
 
 class Async:
-    """An event loop of its own, in which the methods of the async client run."""
+    """A separate event loop, in which the methods of the async client run."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -101,7 +101,7 @@ def sandbox(api):
     try:
         api.auth.create_ticket()
         api.auth.authenticate()
-    except ApiError as error:  # a hub has tickets of its own
+    except ApiError as error:  # a hub has its own tickets
         assert error.status_code in (401, 403, 404), error
     return context.home_dir
 

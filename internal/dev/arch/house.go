@@ -22,6 +22,7 @@ var House = Rules{
 	},
 	Exceptions: known,
 	MaxColumns: 140,
+	Words:      words,
 	MaxEqual:   12,
 }
 

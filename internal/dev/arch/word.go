@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
@@ -23,7 +24,6 @@ var words = []Word{
 	{"heed", "follow, or obey"}, {"heeds", "follows"}, {"heeded", "followed"},
 	{"scrap", "discard"}, {"scraps", "discards"}, {"scrapped", "discarded"},
 	{"nobody's", "a noun: no caller's, unowned"},
-	{"of its own", "its own before the noun, or separate"}, {"of their own", "their own before the noun, or separate"},
 	{"by hand of", "by"},
 	{"such a one", "the noun"},
 	{"whoever", "a noun: clients, callers"}, {"whomever", "a noun: clients, callers"},
@@ -33,6 +33,10 @@ var words = []Word{
 	{"stays away", "stays absent"}, {"stay away", "stay absent"},
 	{"hark", "listen"},
 }
+
+// own matches the possessive behind its noun, as in "a process of its own".
+var own = Word{`\b(?:an?|no|such) (?:[\w'-]+ ){0,2}[\w'-]+ of (?:its|their) own\b|\bof (?:its|their) own[,.;:)"]`,
+	"own before the noun, or separate"}
 
 // textFiles are the endings of files that people read.
 var textFiles = []string{".go", ".md", ".js", ".mjs", ".html", ".css", ".py", ".sh", ".yaml", ".yml", ".json", ".txt"}
@@ -47,7 +51,7 @@ func checkWords(tree fs.FS, list []Word) ([]Fault, error) {
 	for i, w := range list {
 		phrases[i], instead[w.Phrase] = regexp.QuoteMeta(w.Phrase), w.Instead
 	}
-	found := regexp.MustCompile(`(?i)\b(?:` + strings.Join(phrases, "|") + `)\b`)
+	found := regexp.MustCompile(`(?i)\b(?:` + strings.Join(phrases, "|") + `)\b|` + own.Phrase)
 	var faults []Fault
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -67,7 +71,7 @@ func checkWords(tree fs.FS, list []Word) ([]Fault, error) {
 		for line := range strings.Lines(string(text)) {
 			number++
 			for _, word := range found.FindAllString(line, -1) {
-				text := fmt.Sprintf("%q: write %s", word, instead[strings.ToLower(word)])
+				text := fmt.Sprintf("%q: write %s", word, cmp.Or(instead[strings.ToLower(word)], own.Instead))
 				faults = append(faults, Fault{"words", name, number, text})
 			}
 		}

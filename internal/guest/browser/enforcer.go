@@ -117,7 +117,7 @@ func (f *enforcer) admit(ctx context.Context, session cdp.SessionID, t cdp.Targe
 		return err
 	}
 	if !f.dialogs {
-		// Frames have no such setting of their own.
+		// Frames do not have such a setting.
 		_ = f.client.Call(ctx, session, "Page.setInterceptFileChooserDialog", map[string]any{"enabled": true, "cancel": true}, nil)
 	}
 	if t.Type != "page" || len(f.rules.block) == 0 {

@@ -138,7 +138,7 @@ func (p *program) wantsPage() (note string, show bool) {
 	return note, note != "" || !ready
 }
 
-// lacksOrigin reports whether a page has no origin of its own, because its path contains a pass. Without an origin it has
+// lacksOrigin reports whether a page has no separate origin, because its path contains a pass. Without an origin it has
 // neither storage nor cookies, and these programs do not work.
 func lacksOrigin(r *http.Request) bool {
 	return !origin.HasOwn(r.Context()) && hasPass(baseOf(r))

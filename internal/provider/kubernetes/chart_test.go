@@ -277,7 +277,7 @@ func TestChartRejectsValues(t *testing.T) {
 		{"claims[0].user=ann", "namespace"},
 		{"ingress.enabled=true", "set domain"},
 		{"gateway.enabled=true,domain=x.example.com", "set gateway.name"},
-		{"sandboxes.namespace=cove", "namespace of their own"},
+		{"sandboxes.namespace=cove", "separate namespace"},
 		{"sandboxes.disk=huge", "disk"},
 		{"sandboxes.snapshots.endpoint=https://s3.example.com", "set sandboxes.snapshots.bucket"},
 		{"sandboxes.snapshots.endpoint=s3.example.com", "endpoint"},

@@ -451,7 +451,7 @@ func testNoDefinitions(t *testing.T, c *apiServer) {
 	h.wantSnapshots("first")
 }
 
-// testForeignCuts: VolumeSnapshots of others are left alone, and notes are believed only as far as they can be true.
+// testForeignCuts: VolumeSnapshots of others are left unchanged, and notes are believed only as far as they can be true.
 func testForeignCuts(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a", Owner: "ann"})

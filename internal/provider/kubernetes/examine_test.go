@@ -48,7 +48,7 @@ func (k *real) tokenOf(account string) string {
 	return request.Status.Token
 }
 
-// testRealExamine: what the cluster allows and has is found, for whoever asks, and nothing is changed.
+// testRealExamine: what the cluster allows and has is found, for every user, and nothing is changed.
 func testRealExamine(k *real) {
 	examine := func(change func(*kubernetes.Config)) (bool, string) {
 		cfg := k.config()

@@ -260,7 +260,7 @@ func testClaim(h *hub) {
 	meddle(doc{"data": before["data"]})
 }
 
-// testStranger: whoever reaches the port of a Pod, but has not the hub's key, gets nothing.
+// testStranger: clients of a Pod's port without the hub's key get nothing.
 func testStranger(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	pod, err := h.s.get("pods", sb.ID)
@@ -507,7 +507,7 @@ func testWatchCut(h *hub) {
 	h.create(sandbox.Spec{})
 }
 
-// testRestart: an API server that is away for a while delays, and breaks nothing.
+// testRestart: an unreachable API server delays calls and breaks nothing.
 func testRestart(h *hub) {
 	sb, ends := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	address := h.s.address

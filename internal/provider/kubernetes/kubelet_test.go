@@ -33,7 +33,7 @@ const (
 	programsDir   = "/opt/programs"
 )
 
-// kubelet runs Pods as processes in namespaces of their own, with the machine's programs as their
+// kubelet runs Pods as processes in separate namespaces, with the machine's programs as their
 // image. Their addresses are on the loopback, so that nothing of the machine's network changes.
 type kubelet struct {
 	t        testing.TB

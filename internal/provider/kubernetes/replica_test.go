@@ -127,7 +127,7 @@ type load struct {
 // loadWorkers is how many requests are under way at the same time.
 const loadWorkers = 4
 
-// startLoad sends requests, each on a connection of its own, which answer "hello".
+// startLoad sends requests, each on a separate connection, which respond with "hello".
 func startLoad(t *testing.T, try func(n int) (string, error)) *load {
 	l := &load{t: t, stop: make(chan struct{})}
 	for w := range loadWorkers {

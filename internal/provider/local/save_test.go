@@ -228,7 +228,7 @@ func testNotSaved(h *hub) {
 		text string
 	}{
 		{sandbox.Spec{}, sandbox.ErrUnsupported, "isolation gvisor"},
-		{sandbox.Spec{Isolation: "gvisor"}, sandbox.ErrState, "bound host socket"}, // makes a socket of its own
+		{sandbox.Spec{Isolation: "gvisor"}, sandbox.ErrState, "bound host socket"}, // creates its own socket
 	} {
 		sb := h.create(c.spec)
 		h.begin(sb.ID)

@@ -368,7 +368,7 @@ func TestPolicy(t *testing.T) {
 		{"up to a bound", Policy{Backoff: time.Second, MaxBackoff: 3 * time.Second}, at(1, 2, 3, 4, 5), at(8)[0], true},
 		{"bound by default", Policy{Backoff: time.Second}, at(1, 2, 3, 4, 5, 6, 7, 8), at(24)[0], true},
 		{"used up", Policy{Tries: 2, Window: time.Minute}, at(1, 2, 3), at(62)[0], false},
-		{"for ever", Policy{Tries: 2}, at(1, 2), time.Time{}, false},
+		{"indefinitely", Policy{Tries: 2}, at(1, 2), time.Time{}, false},
 	} {
 		if next, worth := c.policy.next(c.failures); !next.Equal(c.next) || worth != c.worth {
 			t.Errorf("%s: got %v, %v, want %v, %v", c.name, next.Sub(start), worth, c.next.Sub(start), c.worth)

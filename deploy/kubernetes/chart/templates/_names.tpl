@@ -9,5 +9,5 @@
 {{- if and .Values.sandboxes.snapshots.class .Values.sandboxes.snapshots.endpoint }}{{ fail "snapshots are VolumeSnapshots or archives in a store: set sandboxes.snapshots.class or .endpoint, not both" }}{{ end }}
 {{- if and .Values.sandboxes.snapshots.class (ne .Values.sandboxes.disk "persistent") }}{{ fail "VolumeSnapshots are those of persistent homes: set sandboxes.disk to persistent" }}{{ end }}
 {{- range .Values.claims }}{{- if eq .namespace (include "cove.sandboxes" $) }}{{ fail "who may create claims must not be able to touch the Pods and Secrets of sandboxes: claims need another namespace than the sandboxes" }}{{ end }}{{ end }}
-{{- if eq (include "cove.sandboxes" .) .Release.Namespace }}{{ fail "sandboxes need a namespace of their own: set sandboxes.namespace to another than the hub's" }}{{ end }}
+{{- if eq (include "cove.sandboxes" .) .Release.Namespace }}{{ fail "sandboxes require a separate namespace: set sandboxes.namespace to another namespace than the hub's" }}{{ end }}
 {{- end }}

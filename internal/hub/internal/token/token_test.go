@@ -154,7 +154,7 @@ func BenchmarkFindSigned(b *testing.B) {
 	}
 	for _, length := range []int{10, 60_000} {
 		b.Run("path of "+strconv.Itoa(length), func(b *testing.B) {
-			l := sign(Link{Path: strings.Repeat("x", length)}, "nobody's")
+			l := sign(Link{Path: strings.Repeat("x", length)}, "unowned")
 			for b.Loop() {
 				s.FindSigned(ids, l, time.Now())
 			}

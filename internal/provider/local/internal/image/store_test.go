@@ -345,7 +345,7 @@ func TestRepeatedAndOpaqueLayers(t *testing.T) {
 	}
 }
 
-// TestLayerIsNotGivenByName: whoever names a layer that is stored, but does not have its
+// TestLayerIsNotGivenByName: a caller that names a stored layer, but does not have its
 // content, does not get it.
 func TestLayerIsNotGivenByName(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ func TestCopy(t *testing.T) {
 	}
 	in := func(name string) string { return filepath.Join(from, "root", name) }
 	for _, step := range []error{
-		os.WriteFile(filepath.Join(from, "work", "scrap"), nil, 0o600),
+		os.WriteFile(filepath.Join(from, "work", "rest"), nil, 0o600),
 		os.WriteFile(in("file"), []byte("content"), 0o640),
 		os.Link(in("file"), in("opaque/link")),
 		os.Symlink("/etc/shadow", in("symlink")),
