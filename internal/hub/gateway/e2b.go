@@ -36,6 +36,8 @@ const (
 // messageMissing is how E2B clients recognize that a sandbox is missing or paused.
 const messageMissing = "The sandbox was not found"
 
+var errMissing = errors.New(messageMissing) //nolint:staticcheck // clients compare the text
+
 // locateE2B finds the target of a request of an E2B client.
 func (p policy) locateE2B(q request, find lookup) (target, bool) {
 	path := q.url.EscapedPath()
@@ -85,7 +87,7 @@ func parseLink(method string, u *url.URL) (token.Link, bool) {
 func decideE2B(q request, d decision) decision {
 	sb := d.sandbox
 	running := sb.State == sandbox.Running
-	missing := decision{action: reject, target: d.target, reason: errors.New(messageMissing), status: http.StatusBadGateway, e2b: true}
+	missing := decision{action: reject, target: d.target, reason: errMissing, status: http.StatusBadGateway, e2b: true}
 	switch {
 	case d.target.port == daemonPort && d.target.path == healthPath && q.method == http.MethodGet:
 		if !running {
