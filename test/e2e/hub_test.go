@@ -411,8 +411,8 @@ func TestHubWithoutRoot(t *testing.T) {
 	if out := h.must(t, "exec", "a", "cat note"); out != "kept\n" {
 		t.Errorf("%q, want %q", out, "kept\n")
 	}
-	if out := h.must(t, "info"); !strings.Contains(out, "without root") {
-		t.Errorf("got %q, want containing \"without root\"", out)
+	if out := h.must(t, "info"); !strings.Contains(out, "not running as root") {
+		t.Errorf("got %q, want containing \"not running as root\"", out)
 	}
 	h.must(t, "rm", "a")
 }

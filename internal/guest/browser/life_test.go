@@ -233,8 +233,8 @@ func TestScreenshotWithoutBrowser(t *testing.T) {
 	call := &op.Call{}
 	_, err = r.display.Act(op.WithCall(testContext(t), call),
 		display.ActionIn{OneOf: op.OneOf{Value: &display.MoveTo{Kind: "MOVE_TO", X: 5, Y: 5}}})
-	if err != nil || !strings.Contains(call.Hint, "no browser") {
-		t.Errorf("%v, hint %q, want Hint containing \"no browser\"", err, call.Hint)
+	if err != nil || !strings.Contains(call.Hint, "No browser") {
+		t.Errorf("%v, hint %q, want Hint containing \"No browser\"", err, call.Hint)
 	}
 }
 
