@@ -34,7 +34,7 @@ func TestPodman(t *testing.T) {
 	e.ImportSlim(t, "../..")
 	doctor := exec.Command(filepath.Join(programs, "cove"), "doctor", "--provider", "docker", "--docker-host",
 		"unix://"+e.Socket, "--state", t.TempDir())
-	if out, err := doctor.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("engine: Podman Engine ")) {
+	if out, err := doctor.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("Engine: Podman Engine ")) {
 		t.Errorf("doctor: got %v: %s, want Podman", err, out)
 	}
 	testHub(t, e)

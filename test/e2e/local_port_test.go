@@ -202,7 +202,13 @@ func (l listener) ask(t *testing.T, send string) (reply []byte, ok bool) {
 func refused(reply []byte) bool {
 	line, _, _ := bytes.Cut(reply, []byte("\r\n"))
 	return len(reply) == 0 || bytes.HasPrefix(line, []byte("HTTP/1.1 401")) || bytes.HasPrefix(line, []byte("HTTP/1.1 403")) ||
-		reply[0] == 0 && bytes.Contains(reply, []byte("uthorization")) // X11: the connection is refused, and why
+		isX11Failure(reply)
+}
+
+// isX11Failure reports whether an X server rejected the connection: status 0, the length of the
+// reason, and protocol version 11. The reason follows, perhaps in another packet.
+func isX11Failure(reply []byte) bool {
+	return len(reply) >= 4 && reply[0] == 0 && reply[2] == 11 && reply[3] == 0
 }
 
 // onThreadOf runs f on a thread that belongs to another user and ends with it.

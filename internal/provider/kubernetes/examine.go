@@ -149,7 +149,7 @@ func (e *examiner) checkRights(ctx context.Context) bool {
 	}
 	if len(missing) > 0 {
 		e.add(false, "grant the role of deploy/kubernetes/install.yaml, and for a hub outside the cluster get and "+
-			"create on pods/portforward", "missing rights in namespace %q: %s", e.ns.Namespace, strings.Join(missing, ", "))
+			"create on pods/portforward", "rights in namespace %q: %s", e.ns.Namespace, strings.Join(missing, ", "))
 		return false
 	}
 	e.add(true, "", "rights in namespace %q: all %d", e.ns.Namespace, all)

@@ -79,7 +79,7 @@ func testRealExamine(k *real) {
 			[]string{"ok: Kubernetes v", "ok: rights in namespace",
 				`ok: Pod Security level of namespace "cove-sandboxes": restricted`, accepts,
 				"(kubernetes_user_namespaces, hostUsers: false): ",
-				"ok: RuntimeClasses (kubernetes_runtime_classes): gvisor", "missing: snapshots and forks: there is no store"}},
+				"ok: RuntimeClasses (kubernetes_runtime_classes): gvisor", "missing: snapshots and forks: no store is configured"}},
 		"the hub":    {as("cove"), true, []string{"ok: rights in namespace", accepts, "cannot list the nodes"}},
 		"a stranger": {as("default"), false, []string{"missing: rights in namespace", "missing: namespace"}},
 		"with port forwarding": {func(c *kubernetes.Config) { as("cove")(c); c.Reach = kubernetes.ReachAPI }, false,

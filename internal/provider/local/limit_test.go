@@ -178,7 +178,7 @@ func testVolumeWithoutQuota(h *hub) {
 	sb := h.create(sandbox.Spec{Owner: "ann", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}},
 		Resources: sandbox.Resources{Disk: 32 << 20}})
 	go h.try(sb.ID, http.MethodPost, "/run", "head -c 20M /dev/zero > /data/big; sleep 1000")
-	h.exceeded(events, "its volume \"data\" is above its limit")
+	h.exceeded(events, "its volume \"data\" exceeds its limit")
 	if err := errors.Join(h.Delete(h.t.Context(), sb.ID), h.DeleteVolume(h.t.Context(), "ann", "data")); err != nil {
 		h.t.Error(err)
 	}
