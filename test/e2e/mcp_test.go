@@ -230,7 +230,7 @@ func TestLargeResultsStaySmall(t *testing.T) {
 		args map[string]any
 		want string
 	}{
-		{"file_read", map[string]any{"path": big}, "read on with start_line 1863"},
+		{"file_read", map[string]any{"path": big}, "continue with start_line 1863"},
 		{"bash_exec", map[string]any{"command": "seq 10000000"}, "bash_output with session_id"},
 		{"terminal_execute", map[string]any{"command": "seq 100000"}, "omitted"},
 		{"code_execute", map[string]any{"language": "python", "code": "print('x'*5000000)"}, "file_read"},
