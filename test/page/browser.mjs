@@ -79,7 +79,7 @@ export async function gate(page, address, text, { answers = true, only = 0 } = {
   const hold = async (route) => {
     const response = answers ? await route.fetch() : null;
     if (!(response ? await response.text() : route.request().url()).includes(text) || (only && ++seen !== only)) return response ? route.fulfill({ response }) : route.continue();
-    const pass = opened.then(() => (response ? route.fulfill({ response }) : route.continue())).catch(() => {}); // the page may no longer want it
+    const pass = opened.then(() => (response ? route.fulfill({ response }) : route.continue())).catch(() => {}); // the page may have canceled the request
     held.push(pass);
     stopped();
     return pass;
@@ -110,7 +110,7 @@ export function check(ok, message) {
   if (!ok) throw new Error(message);
 }
 
-// patience is how long a page may take on a busy machine.
+// patience is the timeout for pages on a busy machine.
 export const patience = 180_000;
 
 // until polls a condition and never repeats an action. got describes the state in case of a failure.

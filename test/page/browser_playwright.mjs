@@ -72,7 +72,7 @@ for (const base of [process.env.URL, process.env.PREFIX_URL]) {
   const info = (await call(base, "/v1/browser/info")).data;
   check(info.cdp_url.startsWith(base.replace("http", "ws") + "/cdp/devtools/browser/"), `cdp_url is ${info.cdp_url} for ${base}`);
   await story(base, info.cdp_url, base === process.env.URL ? "plain" : "prefix");
-  await story(base, base + "/cdp"); // Playwright asks json/version/ itself
+  await story(base, base + "/cdp"); // Playwright requests json/version/ itself
 }
 
 // Two clients at once, and our own operations.

@@ -45,7 +45,7 @@ await withPage(async (page, context) => {
   await until("the terminal has written", async () => (await api("POST", "/v1/bash/exec", { command: `cat ${dir}/who.txt 2>/dev/null || true` })).stdout.trim() === `${(await api("POST", "/v1/bash/exec", { command: "id -u" })).stdout.trim()} ${dir}`);
 
   // Killed: the next visit shows a notice until it is dismissed, then continues with the saved files. No page is connected
-  // meanwhile, because an open page would restart it, too.
+  // during this step, because an open page would restart it, too.
   await page.close();
   await api("POST", "/v1/bash/exec", { command: `pkill -9 -f 'code-server/out/node/[e]ntry.js --config.* ${dir}$'` }); // only the one of this test
   await until("the death is noticed", async () => (await state()) !== "ready", state);

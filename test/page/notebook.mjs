@@ -62,7 +62,7 @@ await withPage(async (page) => {
   release();
   await page.getByText("Saved").waitFor();
   check(await page.getByRole("button", { name: "Save", exact: true }).isEnabled(), "edits during a save count as saved");
-  // Another client changed the file meanwhile: the page asks before it discards anything.
+  // Another client changed the file. The page asks before it discards any content.
   await post("/v1/file/write", { file: `${dir}/work.ipynb`, content: JSON.stringify({ ...saved, cells: [] }) });
   await cells(page).nth(0).getByLabel("Code").fill("answer");
   await page.getByRole("button", { name: "Save", exact: true }).click();

@@ -133,7 +133,7 @@ const ways = {
       setTimeout(done, 200);
     });
   }),
-  // That of a terminal is above.
+  // The channel of the terminal is tested above.
   "all channels": () => Promise.all(["files", "home", "hub", "activity", "notebook", "auth", "session", "workbench", ""].map((name) => new Promise((done) => {
     const c = new BroadcastChannel(name);
     c.onmessage = (m) => done(`SECRET-WORD ${JSON.stringify(m.data)}`);
@@ -186,7 +186,7 @@ function arm(given) {
       s.onmessage = () => { s.send(JSON.stringify({ type: "input", data: given.shell + "\r" })); done(`SECRET-SHELL at ${url}`); };
       s.onerror = () => done("");
     })),
-    // window opens a page once for several ways, and waits until it is there.
+    // window opens a page once for several ways and waits until it is loaded.
     window: (act) => each(given.windows, async (url) => {
       globalThis.opened ??= {};
       const w = (opened[url] ??= open(url));
@@ -223,7 +223,7 @@ function arm(given) {
       const aims = "aims=" + encodeURIComponent(JSON.stringify({ reads: files, shots }));
       const text = await (await fetch("fetcher.js")).text();
       return new Promise((done) => {
-        // A page without an origin has no workers but those of blobs.
+        // A page with an opaque origin can only start workers from blobs.
         try { begin("fetcher.js?" + aims)(done); } catch { begin(URL.createObjectURL(new Blob([text.replace("location.search", JSON.stringify("?" + aims))], { type: "text/javascript" })))(done); }
       });
     })()),
@@ -259,7 +259,7 @@ async function prepare(hub) {
   for (const at of ["evil/proxy/3000/", "evil/proxy/4000/", "mine/proxy/5000/", "fake/", "fake/proxy/4000/"]) await until(`${at} answers`, () => fetch(`${hub.url}/sandbox/${at}`, { headers }).then((res) => res.ok));
 }
 
-// enemies are the targets of a page that may not use any of them.
+// enemies returns the targets of a page that may not use any of them.
 function enemies(hub, name, tag) {
   const port = new URL(hub.url).port;
   const reach = (label, path) => [`${hub.at}/sandbox/${path}`, `http://${label}.localhost:${port}/`];
@@ -274,7 +274,7 @@ function enemies(hub, name, tag) {
   };
 }
 
-// traces are what the ways left: files, sandboxes, links, requests at other ports.
+// traces returns the effects of the ways: files, sandboxes, links, requests at other ports.
 async function traces(hub) {
   const left = await Promise.all([call(hub, "GET", "/api/v1/sandbox"), run(hub, "mine", "ls -a ~; cat ~/site/posts 2>/dev/null; true"), run(hub, "evil", "ls -a ~; cat ~/other/posts 2>/dev/null; true"), call(hub, "GET", "/api/v1/sandbox/mine/share").catch(() => [])]);
   return JSON.stringify(left);
@@ -287,7 +287,7 @@ async function visit(home, url) {
   return page;
 }
 
-// terminals waits for the pages of the neighbor's terminal, and until each shows the command that its link had.
+// terminals waits for the pages of the neighbor's terminal, and until each shows the command of its link.
 async function terminals(context, count) {
   const open = () => context.pages().filter((p) => /^http:\/\/(mine\.[^/]+|[^/]+\/sandbox\/mine\/~[^/]+)\/terminal/.test(p.url()));
   await until(`${count} terminals are open`, () => open().length === count, () => context.pages().map((p) => p.url()).join(" "));

@@ -24,7 +24,7 @@ async function prepare(hub) {
   await until("the site answers", () => fetch(`${hub.url}/sandbox/a/proxy/3000/data.json`, { headers: hub.key && { "X-API-Key": hub.key } }).then((res) => res.ok));
 }
 
-// where a page must be: on the host of its site, or at the hub without an origin.
+// at checks the location of a page: on the host of its site, or at the hub with an opaque origin.
 async function at(hub, page, label) {
   const url = new URL(page.url());
   const origin = await page.evaluate(() => self.origin);

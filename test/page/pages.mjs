@@ -1,6 +1,6 @@
 // All our pages, with what must be present before each is usable. A new page needs a new line.
-// at: what serves it. open: steps before the checks. own: whether another story tests the keyboard,
-// because the page captures the Tab key. kept: it needs a hub that keeps records.
+// at: the server of the page. open: steps before the checks. own: whether another story tests the keyboard,
+// because the page captures the Tab key. kept: requires a hub that keeps records.
 const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
 // The other pages of the dashboard, with a text of each.
 const parts = { Snapshots: "Snapshots", Records: "Activity records", Secrets: "New secret", Usage: "Usage and quotas", Keys: "Tenants and keys", Events: "Live events", Audit: "Verify", Machine: "What sandboxes can do here" };

@@ -1,4 +1,4 @@
-// The web terminal, used like a person does.
+// The web terminal, used as a user would.
 import { createServer } from "node:http";
 import { axe, check, until, withPage } from "./browser.mjs";
 

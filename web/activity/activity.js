@@ -1,4 +1,4 @@
-// What happened in the sandbox, followed live.
+// The activity of the sandbox, updated live.
 import { Connection, Sign, Toasts, at, call, fail, follow, html, render, useEffect, useState } from "../ui/ui.js";
 import { Timeline } from "./view.js";
 
@@ -17,7 +17,7 @@ function App() {
     /** @type {Entry[]} */
     let fresh = [];
     let timer = 0;
-    // Entries come in bursts: one drawing for each burst.
+    // Entries arrive in bursts; each burst is rendered once.
     const draw = () => { const more = fresh; fresh = []; timer = 0; set((old) => [...old, ...more].slice(-maxEntries)); };
     const turn = () => {
       stop?.();

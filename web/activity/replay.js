@@ -1,4 +1,4 @@
-// What was true after a step, as far as it was recorded.
+// State of the sandbox after a step, reconstructed from its activity record.
 
 /** @typedef {{ path: string, diff: string, content: string, deleted: boolean }} Change */
 /** @typedef {{ id: number, time: string, op: string, kind: string, via: string, caller: string, input: string, output: string, error: string, took_ms: number, picture: boolean, change: Change | null, changes?: Change[], key?: string, missed: number }} Entry */
@@ -6,33 +6,33 @@
 
 const maxFiles = 100;
 
-/** parse reads what was recorded, which may be cut. @param {string} text @returns {any} */
+/** parse parses recorded JSON. Truncated JSON yields an empty object. @param {string} text @returns {any} */
 function parse(text) {
   try { return JSON.parse(text || "null") ?? {}; } catch { return {}; }
 }
 
-/** outputOf is the output of an entry; a stream's is in its last event. @param {Entry} e */
+/** outputOf returns the output of an entry. The last event of a stream contains its output. @param {Entry} e */
 function outputOf(e) {
   const output = parse(e.output);
   return output.result ?? output;
 }
 
-/** exitOf is the exit code of a command, 0 if there is none. @param {Entry} e */
+/** exitOf returns the exit code of a command, 0 if it has none. @param {Entry} e */
 export function exitOf(e) {
   const code = outputOf(e).exit_code;
   return Number.isInteger(code) ? code : 0;
 }
 
-/** changesOf are the files that an entry changed. @param {Entry} e @returns {Change[]} */
+/** changesOf returns the files that an entry changed. @param {Entry} e @returns {Change[]} */
 export const changesOf = (e) => [...(e.change ? [e.change] : []), ...(e.changes || [])];
 
-/** summaryOf says in one line what an entry is about. @param {Entry} e */
+/** summaryOf returns a summary of an entry in one line. @param {Entry} e */
 export function summaryOf(e) {
   const input = parse(e.input);
   return String(input.code ?? (e.kind === "file" ? undefined : input.command) ?? input.file ?? input.path ?? input.url ?? input.action_type ?? input.selector ?? input.command ?? "").split("\n")[0].slice(0, 200);
 }
 
-/** stateAt is what was true after step n. @param {Entry[]} all @param {number} n @returns {State} */
+/** stateAt returns the state after step n. @param {Entry[]} all @param {number} n @returns {State} */
 export function stateAt(all, n) {
   /** @type {State} */
   const state = { command: "", output: "", file: "", content: "", deleted: false, files: [], page: "", picture: 0 };
@@ -56,7 +56,7 @@ export function stateAt(all, n) {
   return state;
 }
 
-/** printed is what a command or a cell printed. @param {any} output */
+/** printed returns the text that a command or a cell printed. @param {any} output */
 function printed(output) {
   if (typeof output.output === "string") return output.output;
   if (typeof output.stdout === "string" || typeof output.stderr === "string") return `${output.stdout ?? ""}${output.stderr ?? ""}`;

@@ -1,13 +1,13 @@
-// What happened in a sandbox, as a list and as a replay that shows each moment as it was. Whatever a sandbox wrote is text here.
+// The activity of a sandbox, as a list and as a replay of each step. Content of the sandbox is shown as text only.
 import { IconButton, Sign, html, useMemo, useState } from "../ui/ui.js";
 import { changesOf, exitOf, stateAt, summaryOf } from "./replay.js";
 
 /** @typedef {import("./replay.js").Entry} Entry */
-/** @typedef {(id: number) => string} PictureOf the address of an entry's picture */
+/** @typedef {(id: number) => string} PictureOf returns the URL of an entry's picture */
 
 const maxShown = 500;
 
-/** Timeline shows entries. children are further tools. @param {{ all: Entry[], ready: boolean, pictureOf: PictureOf, children?: any }} props */
+/** Timeline shows entries. children are additional tools. @param {{ all: Entry[], ready: boolean, pictureOf: PictureOf, children?: any }} props */
 export function Timeline({ all, ready, pictureOf, children }) {
   const [text, setText] = useState("");
   const [kind, setKind] = useState("");

@@ -1,4 +1,4 @@
-// A page to read and try every operation, made from the OpenAPI document.
+// The API reference: documents every operation and lets users try it. Generated from the OpenAPI document.
 import { Connection, Dialog, Sign, Toasts, fail, html, recall, remember, render, root, toast, useEffect, useMemo, useRef, useState } from "../../ui/ui.js";
 import { Schema } from "./schema.js";
 import { languages } from "./snippet.js";
@@ -6,9 +6,9 @@ import { languages } from "./snippet.js";
 /** @typedef {import("./schema.js").Field} Field */
 /** @typedef {{ method: string, path: string, op: any, text: string }} Operation */
 
-const maxShown = 200_000; // characters of a reply
+const maxShown = 200_000; // characters of a response
 const base = root.href.replace(/\/$/, "");
-/** What a person has entered, in this page only. */
+/** Credentials that the user entered. They are never stored. */
 const credentials = { token: "", key: "" };
 const credential = () => (credentials.token ? "Authorization" : credentials.key ? "X-API-Key" : "");
 
@@ -37,7 +37,7 @@ function App() {
     <${Toasts} />`;
 }
 
-/** groupsOf sorts the operations by their tags. @param {any} doc @returns {[string, Operation[]][]} */
+/** groupsOf groups the operations by tag. @param {any} doc @returns {[string, Operation[]][]} */
 function groupsOf(doc) {
   const groups = new Map();
   for (const [path, item] of Object.entries(doc?.paths || {})) {
@@ -50,7 +50,7 @@ function groupsOf(doc) {
   return [...groups].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** Credentials asks for what requests of this page are sent with. @param {{ onClose: () => void }} props */
+/** Credentials asks for the credentials that this page sends with its requests. @param {{ onClose: () => void }} props */
 function Credentials({ onClose }) {
   const field = (/** @type {"token" | "key"} */ name, /** @type {string} */ label) => html`<label class="field"><span>${label}</span>
     <input type="password" autocomplete="off" value=${credentials[name]} onInput=${(/** @type {any} */ e) => { credentials[name] = e.target.value; }} /></label>`;
@@ -58,7 +58,7 @@ function Credentials({ onClose }) {
     ${field("key", "API key")}${field("token", "Bearer token")}<div class="actions"><button class="primary" onClick=${onClose}>Done</button></div><//>`;
 }
 
-/** Row is one operation. What is in it is made when it is opened. @param {{ o: Operation, schema: Schema }} props */
+/** Row shows one operation. Its content is rendered when it is opened. @param {{ o: Operation, schema: Schema }} props */
 function Row({ o, schema }) {
   const place = useRef(/** @type {HTMLDetailsElement | null} */ (null));
   const [open, setOpen] = useState(location.hash === `#${o.op.operationId}`);
@@ -68,7 +68,7 @@ function Row({ o, schema }) {
     ${open && html`<${Form} o=${o} schema=${schema} />`}</details>`;
 }
 
-/** Form tries an operation. @param {{ o: Operation, schema: Schema }} props */
+/** Form lets the user try an operation. @param {{ o: Operation, schema: Schema }} props */
 function Form({ o, schema }) {
   const fields = useMemo(() => schema.fieldsOf(o.op), [o]);
   const [values, setValues] = useState(/** @type {() => Record<string, string | File>} */ (() => schema.exampleOf(o.op.operationId, fields)));
@@ -98,7 +98,7 @@ function Form({ o, schema }) {
     ${reply && html`<div class="reply" role="status"><span class="dim">${reply.head}</span>${reply.picture ? html`<img src=${reply.picture} alt="Reply" />` : reply.text && html`<pre tabindex="0">${reply.text}</pre>`}</div>`}</div>`;
 }
 
-/** receive sends a request and shows its reply as it comes. @param {import("./schema.js").Call} call @param {AbortSignal} signal @param {(reply: any) => void} show */
+/** receive sends a request and shows its response while it arrives. @param {import("./schema.js").Call} call @param {AbortSignal} signal @param {(reply: any) => void} show */
 async function receive(call, signal, show) {
   const headers = { ...call.headers };
   if (credentials.token) headers.Authorization = `Bearer ${credentials.token}`;
@@ -122,11 +122,11 @@ async function receive(call, signal, show) {
   }
   await reader?.cancel();
   if (text.length >= maxShown) text = `${text.slice(0, maxShown)}\n…`;
-  try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* not JSON: shown as it is */ }
+  try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* not JSON: shown unmodified */ }
   return show({ head: head(), text });
 }
 
-/** Input is the control of a field. @param {{ field: Field, schema: Schema, value: string | File, onValue: (value: string | File) => void }} props */
+/** Input is the form control of a field. @param {{ field: Field, schema: Schema, value: string | File, onValue: (value: string | File) => void }} props */
 function Input({ field, schema, value, onValue }) {
   const s = schema.resolve(field.schema);
   const take = (/** @type {any} */ e) => onValue(e.target.value);

@@ -1,14 +1,14 @@
-// What the OpenAPI document says of an operation: its fields, their types, and an example that can be tried.
+// Reads operations from the OpenAPI document: their fields, the types of the fields, and an example to try.
 
 /** @typedef {{ name: string, in: "path" | "query" | "header" | "body" | "form" | "whole", required: boolean, doc: string, schema: any }} Field */
 /** @typedef {{ method: string, url: string, headers: Record<string, string>, body?: unknown, form?: [string, string | File][] }} Call */
 
-/** Schema reads one document. */
+/** Schema reads one OpenAPI document. */
 export class Schema {
   /** @param {any} doc */
   constructor(doc) { this.doc = doc; }
 
-  /** resolve follows references, and leaves out that a value may be null. @param {any} schema @returns {any} */
+  /** resolve follows references and removes null from the allowed types. @param {any} schema @returns {any} */
   resolve(schema) {
     if (!schema || schema === true) return {};
     if (schema.$ref) return this.resolve(this.doc.components.schemas[schema.$ref.split("/").pop()]);
@@ -18,7 +18,7 @@ export class Schema {
     return schema;
   }
 
-  /** typeName is the type for people. @param {any} schema @returns {string} */
+  /** typeName returns the display name of a type. @param {any} schema @returns {string} */
   typeName(schema) {
     const s = this.resolve(schema);
     if (s.enum) return s.enum.join(" | ");
@@ -28,7 +28,7 @@ export class Schema {
     return s.format === "binary" ? "file" : s.type || "any";
   }
 
-  /** fieldsOf lists the fields of an operation, each with where it goes. @param {any} op @returns {Field[]} */
+  /** fieldsOf lists the fields of an operation and their location in the request. @param {any} op @returns {Field[]} */
   fieldsOf(op) {
     /** @type {Field[]} */
     const fields = (op.parameters || []).map((/** @type {any} */ p) => ({ name: p.name, in: p.in, required: Boolean(p.required), doc: p.description || "", schema: p.schema }));
@@ -54,7 +54,7 @@ export class Schema {
     return fields;
   }
 
-  /** valueOf reads what a person typed: text stays text where the schema says so. @param {Field} field @param {string} text */
+  /** valueOf parses user input as JSON, unless the schema requires a string. @param {Field} field @param {string} text */
   valueOf(field, text) {
     const s = this.resolve(field.schema);
     if (s.type === "string" || s.enum?.every((/** @type {any} */ v) => typeof v === "string")) return text;
@@ -62,7 +62,7 @@ export class Schema {
   }
 
   /**
-   * compose makes a request of what is in the form. An empty field is left out.
+   * compose creates a request from the values of the form. It omits empty fields.
    * @param {string} root @param {string} method @param {string} path @param {Field[]} fields @param {Record<string, string | File>} values @returns {Call}
    */
   compose(root, method, path, fields, values) {
@@ -87,7 +87,7 @@ export class Schema {
     return call;
   }
 
-  /** exampleOf returns values with which an operation can be tried: those that it needs. @param {string} id of the operation @param {Field[]} fields @returns {Record<string, string>} */
+  /** exampleOf returns example values for an operation: those in special and those of required fields. @param {string} id of the operation @param {Field[]} fields @returns {Record<string, string>} */
   exampleOf(id, fields) {
     /** @type {Record<string, string>} */
     const values = {};
@@ -113,10 +113,10 @@ export class Schema {
   }
 }
 
-/** A page that the examples of the browser are about. */
+/** Page that the examples of browser operations use. */
 const examplePage = "data:text/html,<title>Example</title><h1>Example</h1><p>Some text</p><input name=q><input type=checkbox><input type=file><select><option>one<option>two</select>";
 
-/** Values that suit a field of that name, whatever the operation. @type {Record<string, string>} */
+/** Example values by name of the field, for all operations. @type {Record<string, string>} */
 const usual = {
   command: "echo hello", code: "print(6 * 7)", content: "hello\n", file: "/tmp/hello.txt", path: "/etc/default", source: "/tmp/hello.txt", destination: "/tmp/copy.txt",
   pattern: "hello", glob: "*.txt", regex: "hel+o", old_str: "hello", new_str: "goodbye", mode: "644", url: examplePage, uri: "data:text/html,<h1>Hello</h1>",
@@ -124,7 +124,7 @@ const usual = {
   origin: "https://example.com", headers: '{"X-Example": "1"}', server: "http://127.0.0.1:3128", username: "anna", session_id: "example", name: "example", id: "example", tenant: "anna", value: "secret",
 };
 
-/** Values for single operations. @type {Record<string, Record<string, string>>} */
+/** Example values for specific operations; they take precedence. @type {Record<string, Record<string, string>>} */
 const special = {
   nodejs_execute: { code: "console.log(6 * 7)" }, file_str_replace_editor: { command: "view", path: "/etc/hostname" }, file_glob: { pattern: "**/*.txt" }, file_chmod: { path: "/tmp/hello.txt" }, file_delete: { path: "/tmp/hello.txt" },
   file_mkdir: { path: "/tmp/folder" }, file_download: { path: "/etc/hostname" }, file_preview: { path: "/tmp/page.html" }, file_read: { file: "/etc/hostname" }, file_search: { file: "/etc/hostname", regex: "." }, file_replace: { file: "/tmp/hello.txt" },

@@ -1,4 +1,4 @@
-// The same request in the languages that people copy from.
+// Code snippets of a request in several languages.
 
 /** @typedef {import("./schema.js").Call} Call */
 
@@ -7,7 +7,7 @@ const shell = (text) => (/^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceA
 /** @param {unknown} value */
 const json = (value) => JSON.stringify(value);
 
-/** python writes a value as Python does. @param {unknown} value @returns {string} */
+/** python formats a value as a Python literal. @param {unknown} value @returns {string} */
 function python(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -16,12 +16,12 @@ function python(value) {
   return json(value);
 }
 
-/** headersOf are those of a request, with what stands for the credentials. @param {Call} call @param {string} credential a header that the person has entered @returns {[string, string][]} */
+/** headersOf returns the headers of a request, with placeholders for credentials. @param {Call} call @param {string} credential the header that the user entered @returns {[string, string][]} */
 const headersOf = (call, credential) => [...Object.entries(call.headers), ...(credential ? [/** @type {[string, string]} */ (credential === "Authorization" ? [credential, "Bearer TOKEN"] : [credential, "KEY"])] : [])];
 /** @param {string | File} value */
 const nameOf = (value) => (typeof value === "string" ? value : value.name);
 
-/** The languages. Each takes a request, and the header that authenticates it, if any. @type {Record<string, (call: Call, credential: string) => string>} */
+/** The languages. Each function takes a request and the header that authenticates it, if any. @type {Record<string, (call: Call, credential: string) => string>} */
 export const languages = {
   curl(call, credential) {
     const parts = ["curl", ...(call.method === "GET" || ((call.body !== undefined || call.form) && call.method === "POST") ? [] : ["-X", call.method]), shell(call.url)];

@@ -1,5 +1,5 @@
 // The files of the sandbox: a tree that follows changes, an editor and viewers, uploads, search.
-// The address may say path: the folder or file to open.
+// The query parameter path selects the folder or file to open.
 import { Connection, Dialog, IconButton, Sign, Toasts, at, bytes, call, fail, html, recall, remember, render, toast, usePoll, useEffect, useRef, useState } from "../ui/ui.js";
 import { Tree, join, parent, useTree } from "./tree.js";
 import { chosen, dropped, send } from "./upload.js";
@@ -12,7 +12,7 @@ function App() {
   const [roots, setRoots] = useState(/** @type {string[]} */ ([]));
   const [hidden, setHidden] = useState(recall("files-hidden", false));
   const [open, setOpen] = useState({ path: "", line: 0 });
-  const [leaving, setLeaving] = useState(""); // what is being moved or deleted
+  const [leaving, setLeaving] = useState(""); // path that is being moved or deleted
   const [changes, setChanges] = useState(/** @type {Record<string, number>} */ ({}));
   const [dirty, setDirty] = useState(false);
   const [query, setQuery] = useState("");
@@ -72,9 +72,9 @@ function App() {
     if (event.dataTransfer) dropped(event.dataTransfer).then((entries) => upload(entries, to)).catch(fail);
   };
 
-  /** within says whether a path is another or below it. @param {string} path @param {string} other */
+  /** within reports whether a path equals another path or is below it. @param {string} path @param {string} other */
   const within = (path, other) => path === other || path.startsWith(`${other}/`);
-  /** move renames a file or folder. What is open of it is not read meanwhile, since it would be missing, and is then shown at its new path, if any. @param {string} path @param {string} to @param {boolean} [follow] */
+  /** move renames a file or folder. An open file is not read during the move, because it would be missing. Then the page shows the file at its new path if follow is set, or closes it. @param {string} path @param {string} to @param {boolean} [follow] */
   const move = async (path, to, follow) => {
     setLeaving(path);
     try {
@@ -94,7 +94,7 @@ function App() {
       await tree.refresh(parent(path));
       tree.select(to);
     } }),
-    // A deleted file is only renamed, until it can no longer be brought back.
+    // remove renames the file and deletes it when the time for undo has expired.
     remove: async (/** @type {string} */ path) => {
       const name = path.split("/").pop() || "";
       const gone = join(parent(path), `.${name.slice(0, 200)}.deleted-${Math.random().toString(36).slice(2, 10).padEnd(8, "0")}`);
@@ -151,7 +151,7 @@ function App() {
     <${Toasts} />`;
 }
 
-/** Menu is a button with a list of further actions. @param {{ items: [string, () => void][] }} props */
+/** Menu is a button with a list of additional actions. @param {{ items: [string, () => void][] }} props */
 function Menu({ items }) {
   const [open, set] = useState(false);
   if (!open) return html`<${IconButton} sign="more" label="More" aria-haspopup="dialog" onClick=${() => set(true)} />`;
@@ -174,7 +174,7 @@ function Name({ ask, onClose }) {
     ${error && html`<p class="bad" role="alert">${error}</p>`}<div class="actions"><button type="button" onClick=${onClose}>Cancel</button><button class="primary">${ask.action}</button></div></form><//>`;
 }
 
-/** Results are the files whose name or content fits. @param {{ root: string, query: string, onOpen: (path: string, line?: number) => void }} props */
+/** Results lists the files whose name or content matches the query. @param {{ root: string, query: string, onOpen: (path: string, line?: number) => void }} props */
 function Results({ root, query, onOpen }) {
   const [found, set] = useState(/** @type {any} */ (null));
   useEffect(() => {
@@ -198,7 +198,7 @@ function Results({ root, query, onOpen }) {
     ${found.lines.map((/** @type {any} */ m) => html`<button class="hit" key=${`${m.file}:${m.line_number}`} title=${m.line} onClick=${() => onOpen(m.file, m.line_number)}>${below(m.file)}:${m.line_number} ${m.line.trim().slice(0, 200)}</button>`)}</div>`;
 }
 
-/** useWatcher tells of changes below a folder while the page is visible. @param {string} root @param {(event: any) => void} tell */
+/** useWatcher reports changes below a folder while the page is visible. @param {string} root @param {(event: any) => void} tell */
 function useWatcher(root, tell) {
   const watcher = useRef({ id: "", cursor: 0, root: "" });
   const latest = useRef(tell);
@@ -211,7 +211,7 @@ function useWatcher(root, tell) {
       const made = await call("v1/file/watch", { body: { path: root, recursive: true, debounce: 100 } });
       watcher.current = { id: made.watcher_id, cursor: 0, root };
       if (old) call(`v1/file/watch/${old}`, { method: "DELETE" }).catch(() => {});
-      latest.current({ type: "overflow", path: root }); // what changed before it watched
+      latest.current({ type: "overflow", path: root }); // there may have been changes before the watch started
       return;
     }
     try {

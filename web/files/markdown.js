@@ -1,10 +1,10 @@
-// Markdown as elements. It creates its own elements and text nodes, never markup from the text; links lead to the web only.
+// Renders Markdown as elements and text nodes, never as markup from the text. Only links with http, https and mailto work.
 import { html } from "../ui/ui.js";
 
 /** @param {string} href */
 const isSafe = (href) => /^(https?:|mailto:)/i.test(href);
 
-/** inline turns the text of a line into elements. @param {string} text @returns {any[]} */
+/** inline renders the text of a line. @param {string} text @returns {any[]} */
 export function inline(text) {
   const out = [];
   const form = /(`+)([^`].*?)\1|\*\*([^*]+)\*\*|__([^_]+)__|\*([^*\s][^*]*)\*|~~([^~]+)~~|!\[([^\]]*)\]\(([^)\s]+)[^)]*\)|\[([^\]]+)\]\(([^)\s]+)[^)]*\)|<(https?:[^>\s]+)>/;
@@ -94,7 +94,7 @@ function list(lines, depth) {
   return /^\s*\d/.test(lines[0]) ? html`<ol>${rows}</ol>` : html`<ul>${rows}</ul>`;
 }
 
-/** count returns how many lines from i on fit. @param {string[]} lines @param {number} i @param {(line: string, at: number) => boolean} fits */
+/** count returns the number of consecutive lines from i that match. @param {string[]} lines @param {number} i @param {(line: string, at: number) => boolean} fits */
 function count(lines, i, fits) {
   let n = 0;
   while (i + n < lines.length && fits(lines[i + n], i + n)) n++;

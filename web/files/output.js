@@ -1,7 +1,7 @@
-// Outputs of cells: text nodes and pictures, never markup of theirs.
+// Outputs of cells, shown as text nodes and pictures, never as markup.
 import { html } from "../ui/ui.js";
 
-/** joined returns a text that may be a list of lines. @param {unknown} value */
+/** joined returns a text as a string. The text may be a list of lines. @param {unknown} value */
 export const joined = (value) => (Array.isArray(value) ? value.join("") : String(value ?? ""));
 
 /** Output shows one output in notebook format. @param {{ out: any }} props */
@@ -15,6 +15,6 @@ export function Output({ out }) {
   return out?.data ? html`<p class="dim">Output of type ${Object.keys(out.data).join(", ")}</p>` : null;
 }
 
-/** plain removes colours. @param {string} text */
+/** plain removes ANSI colour codes. @param {string} text */
 // eslint-disable-next-line no-control-regex
 const plain = (text) => text.replace(/\u001b\[[0-9;]*[A-Za-z]/g, "");

@@ -1,4 +1,4 @@
-// The tree of files: folders are read when they are opened, and read again when something in them changes.
+// The tree of files. It reads a folder when the user opens it, and again when an item in it changes.
 import { IconButton, Sign, bytes, call, fail, html, useEffect, useRef, useState } from "../ui/ui.js";
 
 /** @typedef {{ name: string, path: string, is_directory: boolean, is_symlink: boolean, size: number | null }} Item */
@@ -10,7 +10,7 @@ export const join = (folder, name) => `${folder === "/" ? "" : folder}/${name}`;
 const isDeleted = (/** @type {string} */ name) => /^\..*\.deleted-[0-9a-z]{8}$/.test(name);
 const mostShown = 2000;
 
-/** useTree keeps what is known of the tree. @param {string} root @param {boolean} hidden */
+/** useTree keeps the state of the tree. @param {string} root @param {boolean} hidden */
 export function useTree(root, hidden) {
   const [folders, setFolders] = useState(/** @type {Record<string, Item[]>} */ ({}));
   const [opened, setOpened] = useState(/** @type {Record<string, boolean>} */ ({}));
@@ -35,7 +35,7 @@ export function useTree(root, hidden) {
       setFolders(({ [folder]: _, ...rest }) => rest);
     }
   };
-  /** refresh reads a folder, once at a time: an older answer never replaces a newer one. @param {string} folder */
+  /** refresh reads a folder. Reads of the same folder never overlap, so a response never replaces a newer one. @param {string} folder */
   const refresh = (folder) => {
     const last = reads.current[folder];
     if (last && !last.started) return last.done;
@@ -54,7 +54,7 @@ export function useTree(root, hidden) {
     for (const folder of [root, ...Object.keys(known.current).filter((f) => f !== root && f.startsWith(root) && opened[f])]) refresh(folder);
   }, [root, hidden]);
 
-  /** touch reads a folder again soon, once for many changes. @param {{ type: string, path: string, old_path?: string | null }} event */
+  /** touch schedules a read of the affected folders. Changes in quick succession cause one read. @param {{ type: string, path: string, old_path?: string | null }} event */
   const touch = (event) => {
     const stale = event.type === "overflow" ? [root, ...Object.keys(known.current)] : [parent(event.path), event.old_path ? parent(event.old_path) : ""];
     for (const folder of stale) {

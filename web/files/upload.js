@@ -1,11 +1,11 @@
-// Uploads: files and whole folders travel as one tar archive, which is made of the files themselves without reading them.
+// Uploads files and folders as one tar archive. The archive references the files, so it is not built in memory.
 import { Failure, at } from "../ui/ui.js";
 
 /** @typedef {{ path: string, file: File | null }} Entry a file, or a folder if file is null */
 
 const encoder = new TextEncoder();
 
-/** header returns the block that stands before a file. @param {string} name @param {number} size @param {string} type @param {number} time */
+/** header returns the tar header of a file. @param {string} name @param {number} size @param {string} type @param {number} time */
 function header(name, size, type, time) {
   const block = new Uint8Array(512);
   const put = (/** @type {number} */ at, /** @type {string | Uint8Array} */ value) => block.set(typeof value === "string" ? encoder.encode(value) : value, at);
@@ -23,7 +23,7 @@ function header(name, size, type, time) {
   return block;
 }
 
-/** extended returns the record of a name or size that does not fit. @param {Record<string, string>} fields */
+/** extended returns the extended header for a name or size that does not fit into the tar header. @param {Record<string, string>} fields */
 function extended(fields) {
   const lines = Object.entries(fields).map(([key, value]) => {
     const rest = encoder.encode(` ${key}=${value}\n`).length;
@@ -37,7 +37,7 @@ function extended(fields) {
 /** @param {number} size */
 const padding = (size) => new Uint8Array((512 - (size % 512)) % 512);
 
-/** pack makes an archive. Files are read only when it is sent. @param {Entry[]} entries */
+/** pack creates an archive. The browser reads the files while it sends the archive. @param {Entry[]} entries */
 export function pack(entries) {
   /** @type {BlobPart[]} */
   const parts = [];
@@ -59,7 +59,7 @@ export function pack(entries) {
   return new Blob(parts);
 }
 
-/** send uploads entries into a folder, and tells how far it is. @param {string} folder @param {Entry[]} entries @param {(part: number) => void} tell @param {AbortSignal} signal */
+/** send uploads entries into a folder and reports the progress. @param {string} folder @param {Entry[]} entries @param {(part: number) => void} tell @param {AbortSignal} signal */
 export function send(folder, entries, tell, signal) {
   return new Promise((resolve, reject) => {
     const form = new FormData();
@@ -77,12 +77,12 @@ export function send(folder, entries, tell, signal) {
   });
 }
 
-/** dropped lists what was dropped, folders with everything in them. @param {DataTransfer} data @returns {Promise<Entry[]>} */
+/** dropped lists dropped files and folders, with all content of the folders. @param {DataTransfer} data @returns {Promise<Entry[]>} */
 export async function dropped(data) {
   /** @type {Entry[]} */
   const out = [];
   const tops = [];
-  for (const item of data.items) { // the list is empty after this turn
+  for (const item of data.items) { // the browser clears the list after the current task
     const entry = item.webkitGetAsEntry?.();
     const file = entry ? null : item.getAsFile();
     if (entry) tops.push(entry);
@@ -96,7 +96,7 @@ export async function dropped(data) {
     }
     out.push({ path, file: null });
     const reader = entry.createReader();
-    for (;;) { // it returns a hundred at a time
+    for (;;) { // returns at most 100 entries per call
       const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
       if (some.length === 0) return;
       for (const one of some) await walk(one, `${path}/${one.name}`);
@@ -106,5 +106,5 @@ export async function dropped(data) {
   return out;
 }
 
-/** chosen lists what was chosen in a dialog. @param {FileList} list @returns {Entry[]} */
+/** chosen lists files that the user chose in a dialog. @param {FileList} list @returns {Entry[]} */
 export const chosen = (list) => [...list].map((file) => ({ path: file.webkitRelativePath || file.name, file }));

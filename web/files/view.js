@@ -1,5 +1,5 @@
-// What a file looks like: text in an editor, pictures, tables, pages. Content is never trusted: it becomes text nodes and
-// pictures; HTML is shown in a frame where nothing runs.
+// Viewers of a file: editor, pictures, tables, pages. Content is not trusted: it is shown as text nodes and pictures.
+// HTML is shown in a frame that runs no scripts.
 import { Failure, IconButton, at, bytes, call, fail, html, toast, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
 import { Markdown } from "./markdown.js";
 import { Output, joined } from "./output.js";
@@ -12,7 +12,7 @@ const pictures = { png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif:
 /** @param {string} path */
 const extension = (path) => /\.([^./]+)$/.exec(path.toLowerCase())?.[1] || "";
 
-/** kindOf says how a file is shown first, and how else it can be. @param {string} path */
+/** kindOf returns the viewers for a file, the default first. @param {string} path */
 export function kindOf(path) {
   const ext = extension(path);
   if (ext === "svg") return ["picture", "text"];
@@ -40,7 +40,7 @@ async function load(path, limit, signal) {
   return reply.arrayBuffer();
 }
 
-/** decode returns a text, or null if it is none. @param {ArrayBuffer} data */
+/** decode returns the text of a file, or null for a binary file. @param {ArrayBuffer} data */
 function decode(data) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
@@ -50,7 +50,7 @@ function decode(data) {
   }
 }
 
-/** View shows one file. changed counts its changes on disk; it is not read while it is leaving. @param {{ path: string, line: number, changed: number, leaving: boolean, onBack: () => void, onDirty: (dirty: boolean) => void }} props */
+/** View shows one file. changed counts its changes on disk. While leaving is set, it does not read the file. @param {{ path: string, line: number, changed: number, leaving: boolean, onBack: () => void, onDirty: (dirty: boolean) => void }} props */
 export function View({ path, line, changed: latest, leaving, onBack, onDirty }) {
   const kinds = kindOf(path);
   const [kind, setKind] = useState(line ? "text" : kinds[0]);
@@ -58,7 +58,7 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
   const [dirty, setDirty] = useState(false);
   const [stale, setStale] = useState(false);
   const editor = useRef(/** @type {any} */ (null));
-  const disk = useRef(""); // the text as it was last read or written
+  const disk = useRef(""); // the text that was last read or written
   const edited = useRef(dirty);
   edited.current = dirty;
   const [saved, setSaved] = useState(0);
@@ -67,7 +67,7 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
   const changed = seen.current;
 
   useLayoutEffect(() => onDirty(dirty), [dirty]);
-  useLayoutEffect(() => { // at once, so that a read ends before a move is sent
+  useLayoutEffect(() => { // a layout effect, so that it aborts a read before the move is sent
     if (leaving) return undefined;
     const stop = new AbortController();
     (async () => {
@@ -77,7 +77,7 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
         if (stop.signal.aborted) return undefined;
         if (kind === "picture") return set({ data });
         const text = decode(data);
-        if (edited.current) return setStale(text !== disk.current); // what a person wrote meanwhile stays
+        if (edited.current) return setStale(text !== disk.current); // keep the edits of the user
         disk.current = text || "";
         setStale(false);
         set(text === null ? { binary: data.byteLength } : { text });
@@ -100,9 +100,9 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
       await call("v1/file/write", { body: { file: path, content: text } });
       disk.current = text;
       const later = editor.current?.text();
-      setDirty(later !== undefined && later !== text); // a person may have written on
+      setDirty(later !== undefined && later !== text); // the user may have edited the text during the save
       setStale(false);
-      setSaved((n) => n + 1); // a read that is on its way may bring what was there before
+      setSaved((n) => n + 1); // replaces a read in progress, which may return the old content
       toast("Saved");
     } catch (error) { fail(error); }
   };
@@ -141,7 +141,7 @@ function Content({ kind, path, state, line, editor, onDirty, onSave, changed }) 
   return html`<${Editor} path=${path} text=${state.text} line=${line} editor=${editor} onDirty=${onDirty} onSave=${onSave} />`;
 }
 
-/** Editor is CodeMirror, which is loaded when it is first needed. @param {any} props */
+/** Editor is CodeMirror, which is loaded on first use. @param {any} props */
 function Editor({ path, text, line, editor, onDirty, onSave }) {
   const place = useRef(/** @type {HTMLElement | null} */ (null));
   const latest = useRef({ onDirty, onSave, text });
@@ -157,7 +157,7 @@ function Editor({ path, text, line, editor, onDirty, onSave }) {
     }, fail);
     return () => { over = true; editor.current?.close(); editor.current = null; };
   }, [path]);
-  useLayoutEffect(() => { if (editor.current && editor.current.text() !== text) editor.current.replace(text); }, [text, ready]); // at once, before a person writes on
+  useLayoutEffect(() => { if (editor.current && editor.current.text() !== text) editor.current.replace(text); }, [text, ready]); // a layout effect, so that it runs before further input of the user
   useEffect(() => { if (line) editor.current?.goTo(line); }, [line]);
   return html`<div ref=${place} style="height:100%" data-ready=${String(ready)}></div>`;
 }
@@ -167,7 +167,7 @@ function Picture({ data, path }) {
   const [url, set] = useState("");
   const [size, setSize] = useState("");
   useEffect(() => {
-    // As an <img>, not even an SVG runs scripts or loads anything.
+    // In an <img>, an SVG cannot run scripts or load resources.
     const made = URL.createObjectURL(new Blob([data], { type: pictures[extension(path)] }));
     set(made);
     return () => URL.revokeObjectURL(made);
@@ -223,7 +223,7 @@ function Table({ text, tabs }) {
     ${rows.length > most && html`<p class="dim">${most} of ${rows.length} rows are shown.</p>`}</div>`;
 }
 
-/** Notebook shows cells and their outputs; nothing of it runs. @param {{ text: string, path: string }} props */
+/** Notebook shows cells and their outputs without running them. @param {{ text: string, path: string }} props */
 function Notebook({ text, path }) {
   let book;
   try { book = JSON.parse(text); } catch { return html`<div class="empty" role="alert">This notebook is not valid JSON. Open it as text to repair it.</div>`; }

@@ -1,9 +1,9 @@
-// The sandbox on one page: its tools beside each other in panes, and a bar that says how it does.
-// The address may say: panes (a list such as terminal,files), layout (grid, columns, rows, single) and max (a pane).
+// The sandbox on one page: its tools side by side in panes, and a status bar.
+// Query parameters: panes (a list such as terminal,files), layout (grid, columns, rows, single) and max (a pane).
 import { Connection, IconButton, Sign, Toasts, at, bytes, call, html, recall, remember, render, usePoll, useEffect, useMemo, useRef, useState } from "../ui/ui.js";
 import { arrange, isSound, kinds, place, resize } from "./layout.js";
 
-/** @type {{ id: string, name: string, path: string, component?: string, otherwise?: string }[]} otherwise: what is shown if the component is not installed */
+/** @type {{ id: string, name: string, path: string, component?: string, otherwise?: string }[]} otherwise: the path to show if the component is not installed */
 const panes = [
   { id: "code", name: "Code", path: "code-server/", component: "code-server", otherwise: "code-server/" },
   { id: "browser", name: "Browser", path: "vnc/index.html?autoconnect=true&control=auto&bar=true", component: "browser" },
@@ -15,7 +15,7 @@ const panes = [
 const known = panes.map((pane) => pane.id);
 const given = new URLSearchParams(location.search);
 
-/** What is shown at the start: what the address says, else what was remembered. */
+/** begin returns the initial state: from the query parameters, else the stored state. */
 function begin() {
   const kept = recall("home", { open: ["browser", "terminal", "files", "activity"], kind: "grid", rows: null, max: "" });
   const wanted = given.get("panes");
@@ -35,10 +35,10 @@ function App() {
   const narrow = useNarrow();
   const stage = useRef(/** @type {HTMLElement | null} */ (null));
   const components = useComponents();
-  /** Panes of what is disabled are gone: the server does not list it. @param {{ component?: string }} pane */
+  /** exists reports whether a pane is available. The server does not list disabled components. @param {{ component?: string }} pane */
   const exists = (pane) => !components || !pane.component || pane.component in components;
   const paths = useRef(/** @type {Record<string, string>} */ ({}));
-  /** What a pane shows, which does not change while it is open; empty before that is known. @param {any} pane */
+  /** pathOf returns the path that a pane shows, empty until the server has listed the components. It does not change while the pane is open. @param {any} pane */
   const pathOf = (pane) => {
     if (!pane.otherwise) return pane.path;
     if (components && !paths.current[pane.id]) paths.current[pane.id] = components[pane.component] === "absent" ? pane.otherwise : pane.path;
@@ -110,7 +110,7 @@ function Pane({ pane, path, box, behind, big, reloads, onReload, onEnlarge, onCl
   </div></section>`;
 }
 
-/** Handle is the line between panes, moved by pointer or arrow keys. @param {any} props */
+/** Handle is the separator between panes. The pointer and the arrow keys move it. @param {any} props */
 function Handle({ handle, stage, onMove, onHold }) {
   const [held, hold] = useState(false);
   const last = useRef(0);
@@ -127,14 +127,14 @@ function Handle({ handle, stage, onMove, onHold }) {
     onKeyDown=${(/** @type {KeyboardEvent} */ e) => { const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key]; if (!step) return; e.preventDefault(); onMove(step * 0.03); }}></div>`;
 }
 
-/** Mcp shows where agents connect. */
+/** Mcp shows the URL for agents. */
 function Mcp() {
   const [copied, set] = useState(false);
   const copy = () => navigator.clipboard?.writeText(at("mcp").href).then(() => { set(true); setTimeout(() => set(false), 2000); }, () => {});
   return html`<button type="button" class="plain" title=${`Copy the address of the MCP server: ${at("mcp").href}`} onClick=${copy}>${copied ? "Copied" : "MCP"}</button>`;
 }
 
-/** The states of the parts that start by themselves; null before they are known. */
+/** useComponents returns the states of the components, or null until they are known. */
 function useComponents() {
   const [list, set] = useState(/** @type {Record<string, string> | null} */ (null));
   usePoll(async () => {
@@ -158,7 +158,7 @@ function useNarrow() {
   return narrow;
 }
 
-/** Bar says how the sandbox does. */
+/** Bar shows the status of the sandbox. */
 function Bar() {
   const [live, setLive] = useState(/** @type {any} */ (null));
   const [work, setWork] = useState(/** @type {any} */ (null));

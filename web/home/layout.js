@@ -1,4 +1,4 @@
-// Where panes stand: rows of panes, each row and pane with a weight.
+// Layout of panes: rows of panes, where each row and each pane has a weight.
 
 /** @typedef {{ id: string, weight: number }} Cell */
 /** @typedef {{ weight: number, cells: Cell[] }} Row */
@@ -6,7 +6,7 @@
 
 export const kinds = ["grid", "columns", "rows", "single"];
 
-/** arrange puts panes into rows. @param {string} kind @param {string[]} ids @returns {Row[]} */
+/** arrange assigns panes to rows. @param {string} kind @param {string[]} ids @returns {Row[]} */
 export function arrange(kind, ids) {
   const cells = ids.map((id) => ({ id, weight: 1 }));
   if (cells.length === 0) return [];
@@ -18,7 +18,7 @@ export function arrange(kind, ids) {
   return rows;
 }
 
-/** place computes the boxes of panes, and of the handles between them. @param {Row[]} rows */
+/** place computes the boxes of the panes and of the handles between them. @param {Row[]} rows */
 export function place(rows) {
   /** @type {Record<string, Box>} */
   const boxes = {};
@@ -43,7 +43,7 @@ export function place(rows) {
 }
 
 /**
- * resize moves a handle by a part of the stage, and keeps a tenth for each neighbour.
+ * resize moves a handle by a fraction of the stage. Both neighbours keep at least a tenth.
  * @param {Row[]} rows @param {{ axis: "x" | "y", row: number, cell: number }} handle @param {number} part
  */
 export function resize(rows, handle, part) {
@@ -59,7 +59,7 @@ export function resize(rows, handle, part) {
   return rows.map((row, r) => (r === handle.row ? { ...row, cells: /** @type {Cell[]} */ (shift(row.cells, handle.cell)) } : row));
 }
 
-/** isSound reports whether what was remembered can be shown. @param {any} rows @param {string[]} ids @returns {rows is Row[]} */
+/** isSound reports whether a stored layout is valid. @param {any} rows @param {string[]} ids @returns {rows is Row[]} */
 export function isSound(rows, ids) {
   if (!Array.isArray(rows)) return false;
   const seen = rows.flatMap((row) => (Array.isArray(row?.cells) && row.weight > 0 ? row.cells : [null]));

@@ -1,4 +1,4 @@
-// The hub's dashboard: all sandboxes as a table and as a wall, and what surrounds them. What each caller sees, the API decides.
+// The dashboard of the hub: all sandboxes as a table and as a wall, and its administration. The API decides what each caller sees.
 import { Ask, Connection, IconButton, Sign, Toasts, ago, at, call, fail, follow, html, quantity, recall, remember, render, useEffect, useMemo, useState } from "../ui/ui.js";
 import { Records } from "./record.js";
 import { Audit, Events, Keys, Machine, Secrets, Snapshots, Usage } from "./rest.js";
@@ -7,7 +7,7 @@ import { Wall } from "./wall.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 
-/** @type {[string, string, any, boolean?][]} id, name, what it shows, whether only an administrator sees it */
+/** @type {[string, string, any, boolean?][]} id, name, component, whether only administrators see it */
 const places = [["sandboxes", "Sandboxes", Sandboxes], ["snapshots", "Snapshots", Snapshots], ["records", "Records", Records], ["secrets", "Secrets", Secrets], ["usage", "Usage", Usage], ["keys", "Keys", Keys, true], ["events", "Events", Events], ["audit", "Audit", Audit, true], ["machine", "Machine", Machine]];
 
 function App() {
@@ -43,16 +43,16 @@ function App() {
     <${Toasts} />`;
 }
 
-/** useSandboxes follows all sandboxes that the caller may see. @param {boolean} admin @returns {Sandbox[] | null} */
+/** useSandboxes returns all sandboxes that the caller may see, updated live. @param {boolean} admin @returns {Sandbox[] | null} */
 function useSandboxes(admin) {
   const [all, set] = useState(/** @type {Map<string, Sandbox> | null} */ (null));
   useEffect(() => {
     /** @type {undefined | (() => void)} */
     let stop;
     const query = everybody(admin);
-    // Lists and events come in any order: each list is followed by what has happened since it was asked for.
+    // Lists and events arrive in any order. So each list is updated with the events since its request.
     let asked = 0;
-    let latest = 0; // the list that is shown
+    let latest = 0; // number of the list that is shown
     /** @type {Map<number, any[]>} */
     const lists = new Map();
     /** @param {Map<string, Sandbox>} now @param {any} event */
@@ -80,7 +80,7 @@ function useSandboxes(admin) {
       stop = follow(api("events"), query, (name, event) => {
         if (!event.sandbox?.id) return;
         for (const since of lists.values()) since.push(event);
-        set((old) => old && change(new Map(old), event)); // not before the first list: a part would look like all
+        set((old) => old && change(new Map(old), event)); // not before the first list, because the result would be incomplete
       }, (state) => { if (state === "open") read(); });
     };
     turn();
@@ -90,10 +90,10 @@ function useSandboxes(admin) {
   return all && [...all.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
 }
 
-/** stamp is a time as part of a name. */
+/** stamp returns the current time in a form suitable for names. */
 const stamp = () => new Date().toISOString().slice(0, 19).replace(/[^0-9]/g, "");
 
-/** sleeps tells whether a sandbox must be woken. @param {Sandbox} sb */
+/** sleeps reports whether a sandbox must be resumed before use. @param {Sandbox} sb */
 const sleeps = (sb) => sb.status === "paused" || sb.status === "stopped";
 
 /** @param {{ admin: boolean }} props */
@@ -130,7 +130,7 @@ function Sandboxes({ admin }) {
     ${dialog}`;
 }
 
-/** Several is what can be done with the sandboxes that were chosen. @param {any} props */
+/** Several shows the actions for the chosen sandboxes. @param {any} props */
 function Several({ chosen, actions, onClear }) {
   const button = (/** @type {string} */ name, /** @type {string} */ title, kind = "") => html`<button class=${kind} onClick=${() => actions[name](chosen)}>${title}</button>`;
   return html`<div class="several" role="group" aria-label="Chosen sandboxes"><b>${chosen.length} chosen</b>

@@ -1,4 +1,5 @@
-// What sandboxes recorded, also deleted ones, as far as the hub keeps it. A sandbox wrote it: all of it is shown as text and as pictures.
+// Activity records of sandboxes, including deleted ones whose records the hub keeps. Records are not trusted: they are shown as
+// text and pictures only.
 import { IconButton, Sign, ago, at, fail, html, useEffect, useState } from "../ui/ui.js";
 import { Timeline } from "../activity/view.js";
 import { Board, Remove, useList } from "./rest.js";
@@ -9,7 +10,7 @@ import { api, everybody } from "./sandbox.js";
 /** @param {string} id @param {string} [more] */
 const address = (id, more = "") => at(api(`record/${encodeURIComponent(id)}${more}`)).href;
 
-/** Records lists the records, and shows one of them. @param {{ admin: boolean }} props */
+/** Records lists the records and shows the selected one. @param {{ admin: boolean }} props */
 export function Records({ admin }) {
   const [list, error, read] = useList("record", everybody(admin));
   const [shown, show] = useState(/** @type {any} */ (null));
@@ -29,19 +30,19 @@ function One({ record, onBack }) {
     <div class="card kept"><${Timeline} all=${all || []} ready=${all !== null} pictureOf=${(/** @type {number} */ id) => address(record.id, `/picture/${id}`)} /></div>`;
 }
 
-/** entriesOf reads the lines of a record. @param {string} text @returns {Entry[]} */
+/** entriesOf parses the lines of a record and ignores invalid ones. @param {string} text @returns {Entry[]} */
 function entriesOf(text) {
   const out = [];
   for (const line of text.split("\n")) {
     try {
       const e = JSON.parse(line);
       if (Number.isInteger(e?.id)) out.push(sound(e));
-    } catch { /* torn: not an entry */ }
+    } catch { /* a truncated line */ }
   }
   return out;
 }
 
-/** sound makes an entry of what claims to be one. @param {any} e @returns {Entry} */
+/** sound returns an entry whose fields have valid types. @param {any} e @returns {Entry} */
 function sound(e) {
   const text = (/** @type {unknown} */ v) => (typeof v === "string" ? v : "");
   const change = (/** @type {any} */ c) => ({ path: text(c?.path), diff: text(c?.diff), content: text(c?.content), deleted: c?.deleted === true });

@@ -1,8 +1,8 @@
-// The other parts of the dashboard: snapshots, secrets, usage, keys, events, audit, the machine.
+// The other parts of the dashboard: snapshots, secrets, usage, keys, events, audit log, machine.
 import { Ask, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, quantity, toast, usePoll, useEffect, useState } from "../ui/ui.js";
 import { api, everybody } from "./sandbox.js";
 
-/** useList reads a list, and again when asked to. @param {string} path @param {Record<string, unknown>} [query] @returns {[any[] | null, string, () => void]} */
+/** useList reads a list and returns it, an error, and a function that reads it again. @param {string} path @param {Record<string, unknown>} [query] @returns {[any[] | null, string, () => void]} */
 export function useList(path, query) {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
   const [error, setError] = useState("");
@@ -17,7 +17,7 @@ export function Board({ title, columns, rows, error, empty, children }) {
     : html`<div class="board" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((/** @type {string} */ c) => html`<th>${c || html`<span class="unseen">Actions</span>`}</th>`)}</tr></thead><tbody>${rows}</tbody></table></div>`}`;
 }
 
-/** Remove is a button that deletes something after a question. @param {any} props */
+/** Remove is a button that deletes an item after confirmation. @param {any} props */
 export function Remove({ what, path, query, onDone }) {
   const [ask, set] = useState(false);
   return html`<${IconButton} sign="trash" label=${`Delete ${what}`} onClick=${() => set(true)} />${ask && html`<${Ask} title="Delete" danger text=${`Delete ${what}?`} action="Delete" onClose=${() => set(false)} onYes=${() => call(api(path), { method: "DELETE", query }).then(() => { toast(`Deleted ${what}`); onDone(); }, fail)} />`}`;
@@ -89,7 +89,7 @@ export function Audit() {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
   const [text, setText] = useState("");
   const [verdict, setVerdict] = useState(/** @type {any} */ (null));
-  // The hub searches: the log is longer than what is shown. A new text waits until typing pauses.
+  // The hub searches, because the page shows only a part of the log. A search starts when the user pauses typing.
   useEffect(() => {
     let stop = () => {};
     const timer = setTimeout(() => {
@@ -132,7 +132,7 @@ export function Machine({ admin }) {
       ${(a.missing || []).length > 0 && html`<section class="card"><h3>What is missing</h3><ul>${a.missing.map((/** @type {string} */ m) => html`<li>${m}</li>`)}</ul></section>`}`}`;
 }
 
-/** Doctor shows what cove doctor finds on the hub's machine, what is missing first. */
+/** Doctor shows the results of cove doctor on the machine of the hub, failures first. */
 function Doctor() {
   const [list, error, read] = useList("hub/doctor");
   const missing = list?.filter((f) => !f.ok) || [];

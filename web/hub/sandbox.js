@@ -1,24 +1,24 @@
-// One sandbox: its address, what can be done with it, and how one is created.
+// One sandbox: its address, its actions, and the dialog that creates one.
 import { Ask, Dialog, Failure, Sign, at, bytes, call, fail, html, toast, usePoll, useEffect, useState } from "../ui/ui.js";
 
 /** @typedef {Record<string, any>} Sandbox */
 
-/** api is a path of the hub's API. @param {string} path */
+/** api returns a path of the hub's API. @param {string} path */
 export const api = (path) => `api/v1/${path}`;
 
-/** everybody selects what belongs to all tenants, for an administrator. @param {boolean} admin */
+/** everybody returns the query that selects resources of all tenants, for administrators. @param {boolean} admin */
 export const everybody = (admin) => (admin ? { user: "*" } : {});
 
-/** box is the path of a sandbox. By its ID: names are unique for their owner only, and an administrator sees all. @param {Sandbox} sb */
+/** box returns the API path of a sandbox. It uses the ID, because names are unique only per owner and administrators see all sandboxes. @param {Sandbox} sb */
 export const box = (sb, verb = "") => api(`sandbox/${encodeURIComponent(sb.id)}${verb ? `/${verb}` : ""}`);
 
-/** address is where a sandbox's own page is. @param {Sandbox} sb */
+/** address returns the URL of the page of a sandbox. @param {Sandbox} sb */
 export const address = (sb) => at(`sandbox/${encodeURIComponent(sb.id)}/`).href;
 
 /** @type {Record<string, string>} */
 export const dots = { running: "good", creating: "warn", paused: "warn", failed: "bad" };
 
-/** act does something with sandboxes, a few at a time. @param {string} what @param {Sandbox[]} list @param {(sb: Sandbox) => Promise<unknown>} run */
+/** act runs an action on sandboxes, a few at a time. @param {string} what @param {Sandbox[]} list @param {(sb: Sandbox) => Promise<unknown>} run */
 export async function act(what, list, run) {
   /** @type {string[]} */
   const failed = [];
@@ -29,7 +29,7 @@ export async function act(what, list, run) {
   else toast(`${what} ${list.length === 1 ? list[0].name : `${list.length} sandboxes`}`);
 }
 
-/** More is what else can be done with a sandbox. @param {any} props */
+/** More is the dialog with further actions on a sandbox. @param {any} props */
 export function More({ sandbox, actions, onClose, onShow }) {
   const [snapshots, setSnapshots] = useState(/** @type {any[]} */ ([]));
   const [stats, setStats] = useState(/** @type {any} */ (null));
@@ -53,7 +53,7 @@ export function More({ sandbox, actions, onClose, onShow }) {
   <//>`;
 }
 
-/** Create asks what kind of sandbox to create. @param {{ onClose: () => void }} props */
+/** Create is the dialog that creates a sandbox. @param {{ onClose: () => void }} props */
 export function Create({ onClose }) {
   const [environments, setEnvironments] = useState(/** @type {any[]} */ ([]));
   const [secrets, setSecrets] = useState(/** @type {any[]} */ ([]));

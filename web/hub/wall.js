@@ -1,25 +1,25 @@
-// The wall: a small live picture of each sandbox.
+// The wall: a live thumbnail of each sandbox.
 import { IconButton, call, html, useEffect, useRef, useState } from "../ui/ui.js";
 import { address, box, dots } from "./sandbox.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 /** @typedef {{ sandbox: Sandbox, due: number, wait: number, last: string, busy: boolean, show: (scene: any) => void }} Watch */
 
-// A glance costs its sandbox a few milliseconds. However many tiles are visible, the wall asks for at most perSecond of them
-// (those that show nothing yet aside), and for one that does not change more and more rarely.
+// A glance costs its sandbox a few milliseconds. The wall requests at most perSecond glances, independent of the number of visible
+// tiles. The first glance of each tile does not count. The interval of a tile grows while its sandbox does not change.
 const perSecond = 5;
 const fresh = 2000;
 const stale = 10_000;
 const atOnce = 3;
 
-/** Watcher asks for glances of the visible sandboxes, the most overdue one first. */
+/** Watcher requests glances of the visible sandboxes, the most overdue one first. */
 class Watcher {
   constructor() {
     /** @type {Set<Watch>} */
     this.all = new Set();
     this.timer = 0;
-    this.next = 0; // when the next glance may be asked for
-    this.under = 0; // how many are under way
+    this.next = 0; // earliest time of the next request
+    this.under = 0; // number of requests in flight
   }
 
   /** add watches a sandbox until the function that it returns is called. @param {Sandbox} sandbox @param {(scene: any) => void} show */
@@ -31,7 +31,7 @@ class Watcher {
     return () => { this.all.delete(one); };
   }
 
-  /** plan waits for the next glance. While the page is hidden there is none. */
+  /** plan schedules the next request. There are no requests while the page is hidden. */
   plan() {
     clearTimeout(this.timer);
     if (document.hidden || this.under >= atOnce) return;
@@ -41,7 +41,7 @@ class Watcher {
     this.timer = window.setTimeout(() => { this.look(one); this.plan(); }, Math.max(0, one.due && Math.max(one.due, this.next) - now));
   }
 
-  /** look asks for a glance. @param {Watch} one */
+  /** look requests a glance. @param {Watch} one */
   async look(one) {
     if (!this.all.has(one)) return;
     if (one.due) this.next = performance.now() + 1000 / perSecond;
@@ -62,12 +62,12 @@ class Watcher {
 const watcher = new Watcher();
 document.addEventListener("visibilitychange", () => watcher.plan());
 
-/** Wall shows sandboxes side by side. @param {any} props */
+/** Wall shows sandboxes as tiles. @param {any} props */
 export function Wall({ list, picked, onPick, onMore, admin }) {
   return html`<ul class="wall">${list.map((/** @type {Sandbox} */ sb) => html`<${Tile} key=${sb.id} sandbox=${sb} picked=${Boolean(picked[sb.id])} onPick=${onPick} onMore=${onMore} admin=${admin} />`)}</ul>`;
 }
 
-/** Tile shows a sandbox at a glance, while it is visible and awake. @param {{ sandbox: Sandbox, picked: boolean, admin: boolean, onPick: any, onMore: any }} props */
+/** Tile shows a sandbox. It is updated while it is visible and its sandbox is running. @param {{ sandbox: Sandbox, picked: boolean, admin: boolean, onPick: any, onMore: any }} props */
 function Tile({ sandbox, picked, admin, onPick, onMore }) {
   const place = useRef(/** @type {Element | null} */ (null));
   const [seen, setSeen] = useState(false);

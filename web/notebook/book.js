@@ -1,16 +1,16 @@
-// A notebook as a file: nbformat 4. What we do not know of it is kept as it is.
+// Notebook files in nbformat 4. Unknown fields are preserved.
 
 /** @typedef {{ key: number, type: string, source: string, outputs: any[], count: number | null, raw: any }} Cell */
 /** @typedef {{ raw: any, cells: Cell[] }} Book */
 
 let keys = 0;
 
-/** newCell makes a cell. @param {string} [type] @param {string} [source] @returns {Cell} */
+/** newCell creates a cell. @param {string} [type] @param {string} [source] @returns {Cell} */
 export function newCell(type = "code", source = "") {
   return { key: ++keys, type, source, outputs: [], count: null, raw: { id: crypto.getRandomValues(new Uint32Array(1))[0].toString(16), metadata: {} } };
 }
 
-/** newBook makes an empty notebook. @returns {Book} */
+/** newBook creates an empty notebook. @returns {Book} */
 export function newBook() {
   return { raw: { metadata: { kernelspec: { display_name: "Python 3", language: "python", name: "python3" } }, nbformat: 4, nbformat_minor: 5 }, cells: [newCell()] };
 }
@@ -18,7 +18,7 @@ export function newBook() {
 /** @param {unknown} value */
 const joined = (value) => (Array.isArray(value) ? value.join("") : String(value ?? ""));
 
-/** parseBook reads a file. It throws if the text is no notebook. @param {string} text @returns {Book} */
+/** parseBook parses a notebook file. It throws if the text is not a notebook. @param {string} text @returns {Book} */
 export function parseBook(text) {
   if (text.trim() === "") return newBook();
   let raw;
@@ -33,7 +33,7 @@ export function parseBook(text) {
 /** @param {string} text */
 const lines = (text) => text.split(/(?<=\n)/);
 
-/** printBook writes a file. @param {Book} book */
+/** printBook returns the text of a notebook file. @param {Book} book */
 export function printBook(book) {
   const cells = book.cells.map((c) => {
     const out = { ...c.raw, cell_type: c.type, metadata: c.raw.metadata ?? {}, source: lines(c.source) };
@@ -44,7 +44,7 @@ export function printBook(book) {
   return `${JSON.stringify({ ...book.raw, cells }, null, 1)}\n`;
 }
 
-/** addOutput returns the outputs with one more, as a notebook shows them. @param {any[]} outputs @param {any} next */
+/** addOutput returns the outputs with an additional one, merged as notebooks do. @param {any[]} outputs @param {any} next */
 export function addOutput(outputs, next) {
   const last = outputs[outputs.length - 1];
   if (next.output_type === "clear_output") return [];

@@ -1,5 +1,5 @@
-// A notebook on the kernels of the code operations: a session that an agent made by the API is chosen here with its variables,
-// and what is run here is there for the agent. What a kernel prints becomes text nodes and pictures, never markup.
+// A notebook that shares kernels with the code operations of the API. Users can choose a session that an agent created, and both
+// see the same variables. Output of kernels is shown as text nodes and pictures, never as markup.
 import { Ask, Connection, Dialog, IconButton, Sign, Toasts, at, call, fail, follow, html, readEvents, recall, remember, render, toast, useEffect, usePoll, useRef, useState } from "../ui/ui.js";
 import { Markdown } from "../files/markdown.js";
 import { Output } from "../files/output.js";
@@ -12,7 +12,7 @@ const maxText = 16 << 20;
 const cellTime = 300; // seconds, the maximum of the operation
 const maxRuns = 50;
 
-/** read returns a file's text, null if there is none. @param {string} path */
+/** read returns the text of a file, or null if it does not exist. @param {string} path */
 async function read(path) {
   const stat = await (await fetch(at("v1/file/stat"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ path }) })).json().catch(() => null);
   if (stat?.success === false && stat.data?.errno_name === "ENOENT") return null;
@@ -27,14 +27,14 @@ function App() {
   const [path, setPath] = useState(given.get("path") || recall("notebook", { path: "notebook.ipynb" }).path);
   const [book, set] = useState(newBook);
   const [error, setError] = useState("");
-  const [loaded, setLoaded] = useState(""); // path of the notebook that is shown
+  const [loaded, setLoaded] = useState(""); // path of the current notebook
   const [dirty, setDirty] = useState(false);
   const [sessions, setSessions] = useState(/** @type {Record<string, any>} */ ({}));
   const [session, setSession] = useState(given.get("session") || "");
   const [running, setRunning] = useState(/** @type {number[]} */ ([]));
   const [asking, setAsking] = useState("");
   const [runs, setRuns] = useState(/** @type {any[]} */ ([]));
-  const disk = useRef(/** @type {string | null} */ (null)); // the file as it was last read or written
+  const disk = useRef(/** @type {string | null} */ (null)); // the content that was last read or written
   const stops = useRef(/** @type {Map<number, AbortController>} */ (new Map()));
   const queue = useRef(/** @type {Promise<unknown>} */ (Promise.resolve()));
   const latest = useRef({ book, session });
@@ -56,7 +56,7 @@ function App() {
   usePoll(async () => {
     const list = (await call("v1/jupyter/sessions")).sessions || {};
     setSessions(list);
-    // The kernel that was used last is the one that an agent works in.
+    // The most recently used kernel is probably the one of the agent.
     if (!latest.current.session) setSession(Object.keys(list).sort((a, b) => list[b].last_used - list[a].last_used)[0] || "notebook");
   }, 3000);
   useEffect(() => {
@@ -81,7 +81,7 @@ function App() {
   /** @param {(cells: Cell[]) => Cell[]} change */
   const arrange = (change) => { setDirty(true); set((old) => { const cells = change(old.cells); return { ...old, cells: cells.length ? cells : [newCell()] }; }); };
 
-  /** run runs a cell after those that were started before. @param {number} key */
+  /** run queues a cell after the cells that were started before. @param {number} key */
   const run = (key) => {
     const cell = latest.current.book.cells.find((c) => c.key === key);
     if (!cell || cell.type !== "code" || cell.source.trim() === "" || stops.current.has(key)) return queue.current;
@@ -119,14 +119,14 @@ function App() {
   const stopAll = () => { for (const stop of stops.current.values()) stop.abort(); };
   const restart = () => { stopAll(); call(`v1/jupyter/sessions/${encodeURIComponent(session)}`, { method: "DELETE" }).then(() => toast("The kernel was restarted: its variables are gone"), fail); };
 
-  /** save writes the file. @param {boolean} [replace] although it has changed on disk */
+  /** save writes the file. @param {boolean} [replace] even if it has changed on disk */
   const save = async (replace = false) => {
     try {
       if (!replace && (await read(path)) !== disk.current) { setAsking("replace"); return; }
       const text = printBook(latest.current.book);
       await call("v1/file/write", { body: { file: path, content: text } });
       disk.current = text;
-      setDirty(printBook(latest.current.book) !== text); // a person may have written on
+      setDirty(printBook(latest.current.book) !== text); // the user may have edited the notebook during the save
       toast("Saved");
     } catch (e) { fail(e); }
   };
@@ -157,7 +157,7 @@ function App() {
     <${Toasts} />`;
 }
 
-/** parse reads what was recorded, which may be cut. @param {string} text @returns {any} */
+/** parse parses recorded JSON, which may be truncated. @param {string} text @returns {any} */
 function parse(text) {
   try { return JSON.parse(text || "null") ?? {}; } catch { return {}; }
 }
@@ -171,7 +171,7 @@ function moved(cells, i, by) {
   return out;
 }
 
-/** CellView is one cell. Shift+Enter runs it. @param {any} props */
+/** CellView shows one cell. Shift+Enter runs it. @param {any} props */
 function CellView({ cell, busy, onChange, onType, onRun, onDelete, onUp, onAdd }) {
   const [editing, setEditing] = useState(cell.type === "code" || cell.source === "");
   const code = cell.type === "code";

@@ -1,16 +1,16 @@
-// A command that a link suggests. Any website can link here, so the page only shows it: nothing is typed or run
-// before a person has seen the whole command and presses Run.
+// A command that a link suggests. Any website can link to this page, so the page only shows the command. It types and runs
+// nothing until the user has seen the whole command and presses Run.
 const $ = (id) => document.getElementById(id);
 
-// Characters that a terminal interprets or that a reader cannot see. A command with one of them is shown and cannot be run:
-// what runs is exactly what is shown.
+// Characters that a terminal interprets or that are invisible. A command with one of them is shown, but cannot be run. So the
+// command that runs is exactly the command that is shown.
 const unseen = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/u;
 
-// settle is how long Run stays disabled after the page appeared or changed under the pointer: longer than a double click takes,
-// whose first half may have opened this page.
+// settle is how long Run stays disabled after the page appeared or changed under the pointer. It is longer than a double click,
+// because the first click may have opened this page.
 const settle = 1000;
 
-// offer shows the command. run is called once, when the person presses Run.
+// offer shows the command. It calls run once, when the user presses Run.
 export function offer(link, run) {
   const command = link.replace(/[\r\n]+$/, "");
   if (!command) return;
@@ -33,7 +33,7 @@ export function offer(link, run) {
     if (document.visibilityState === "visible") timer = setTimeout(() => { calm = true; draw(); }, settle);
     draw();
   };
-  // A small window or a long command can hide what is run: both ends must have been visible.
+  // A small window or a long command can hide a part of the command. So both ends must have been visible.
   const observer = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) seen.add(entry.target);
     draw();
@@ -48,7 +48,7 @@ export function offer(link, run) {
   };
   watch(window, ["focus", "pageshow", "resize"], disturb);
   watch(document, ["visibilitychange"], disturb);
-  // A click counts only if its press was on the button while it was enabled.
+  // A click counts only if it was pressed on the button while the button was enabled.
   watch(button, ["pointerdown", "mousedown", "keydown"], (event) => { if (event.isTrusted && !event.repeat) pressed = true; });
   watch(button, ["click"], (event) => {
     if (!event.isTrusted || !pressed || button.disabled) return;
@@ -61,8 +61,8 @@ export function offer(link, run) {
   disturb();
 }
 
-// fill writes the command as text and returns elements at its begin and end. What cannot be seen is written as its code; spaces that
-// could push the rest out of sight are marked.
+// fill writes the command as text and returns elements at its beginning and end. Invisible characters are shown as escapes.
+// Repeated spaces are marked, because they could move the rest out of view.
 function fill(box, command) {
   const ends = [document.createElement("i"), document.createElement("i")];
   const parts = [...command.matchAll(/ {2,}|[^ ]| /gsu)].map(([part]) => {
@@ -77,7 +77,7 @@ function mark(text) {
   return Object.assign(document.createElement("mark"), { textContent: text });
 }
 
-// code names a character as JavaScript and bash do.
+// code returns the escape of a character in JavaScript and bash.
 function code(character) {
   const point = character.codePointAt(0);
   const named = { 9: "\\t", 10: "\\n", 13: "\\r" }[point];
@@ -86,8 +86,8 @@ function code(character) {
   return point < 0x10000 ? "\\u" + point.toString(16).padStart(4, "0") : `\\u{${point.toString(16)}}`;
 }
 
-// ignoreHeldKeys drops the events of keys that were pressed on another page: a key that is held while a page navigates here goes on
-// repeating here. A key counts from its first press on this page.
+// ignoreHeldKeys drops events of keys that were pressed on another page. A key that is held during navigation to this page repeats
+// here. A key counts from its first press on this page.
 export function ignoreHeldKeys() {
   const pressed = new Set();
   const drop = (event) => {

@@ -1,6 +1,6 @@
-// Web terminal: each tab is one shell session, reached over one WebSocket. A lost
-// connection is taken up again with the same session; a reload finds it by its id
-// in the address.
+// Web terminal: each tab is one shell session over one WebSocket. After a lost
+// connection it reconnects to the same session. After a reload it finds the session
+// by the ID in the URL.
 import { Sign, html, render } from "../ui/ui.js";
 import { Terminal } from "../vendor/xterm/xterm.js";
 import { FitAddon } from "../vendor/xterm-fit/fit.js";
@@ -10,8 +10,8 @@ import { ignoreHeldKeys, offer } from "./suggestion.js";
 
 const $ = (id) => document.getElementById(id);
 const page = new URL(location.href);
-const prefix = new URL("..", import.meta.url); // the page may live below a path
-// The first three are those of the design system: --surface, --text and --accent.
+const prefix = new URL("..", import.meta.url); // the page may be served below a path prefix
+// The first three colours are --surface, --text and --accent of the design system.
 const dark = {
   background: "#161b22", foreground: "#e3e9f0", cursor: "#6cb2ff", selectionBackground: "#31506e",
   black: "#3a4451", red: "#ff8a80", green: "#56c271", yellow: "#e3b341", blue: "#6cb2ff", magenta: "#d2a8ff", cyan: "#7fd6e6", white: "#c9d1d9",
@@ -23,7 +23,7 @@ const light = {
   brightBlack: "#55606e", brightRed: "#b3261e", brightGreen: "#176c34", brightYellow: "#855700", brightBlue: "#0a62bd", brightMagenta: "#9440b8", brightCyan: "#0a7285", brightWhite: "#17202b",
 };
 
-// A page without an origin has no storage.
+// A page with an opaque origin has no storage.
 const storage = (kind) => {
   try { return globalThis[kind]; } catch { return { getItem: () => null, setItem: () => {} }; }
 };
@@ -36,9 +36,9 @@ const theme = () => settings.getItem("terminal-theme") || (system.matches ? "dar
 class Tab {
   constructor(session) {
     this.session = session;
-    this.command = ""; // to run when the session is ready
+    this.command = ""; // runs when the session is ready
     this.ready = false;
-    this.used = false; // whether a person typed something
+    this.used = false; // whether the user typed
     this.title = "shell";
     this.tries = 0;
     this.ended = false;
@@ -60,8 +60,8 @@ class Tab {
     this.connect();
   }
 
-  // Copy and paste as terminals do; the browser itself pastes, bracketed by xterm. One key leads out of the terminal, which takes all
-  // others, for people without a mouse.
+  // Copy and paste use the shortcuts of terminals. The browser pastes; xterm adds the brackets of bracketed paste. The terminal
+  // captures all other keys, so one key moves the focus out of it for users without a mouse.
   key(event) {
     if (!event.ctrlKey || !event.shiftKey) return true;
     if (event.code === "KeyV") return false;
@@ -113,7 +113,7 @@ class Tab {
     switch (type) {
       case "session_id":
         this.session = typeof data === "string" ? data : data?.session_id;
-        this.term.reset(); // what follows is the recent output, from its beginning
+        this.term.reset(); // the server now sends the recent output from its beginning
         remember();
         break;
       case "ready":
@@ -150,7 +150,7 @@ class Tab {
     }
     this.tries++;
     draw();
-    // A refused handshake does not tell why; a plain request does.
+    // A failed WebSocket handshake does not report the status, so request it.
     const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
     if (status === 401 || status === 403) {
       this.ended = true;
@@ -194,7 +194,7 @@ function tabButton(tab) {
   button.setAttribute("aria-keyshortcuts", "Delete");
   const name = Object.assign(document.createElement("span"), { className: "name" });
   const close = Object.assign(document.createElement("span"), { className: "close", title: "End this session (Delete)" });
-  close.setAttribute("aria-hidden", "true"); // the key is for those who do not see it
+  close.setAttribute("aria-hidden", "true"); // users of screen readers close the tab with the Delete key
   close.onclick = (event) => { event.stopPropagation(); remove(tab); };
   render(html`<${Sign} of="close" />`, close);
   button.append(name, close);
@@ -204,7 +204,7 @@ function tabButton(tab) {
   return button;
 }
 
-// move is what keys do on a tab: arrows choose, Delete ends, Down goes back into the terminal.
+// move handles keys on a tab: Left and Right select a tab, Delete closes it, Down returns to the terminal.
 function move(event, tab) {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (step) {
@@ -241,8 +241,8 @@ function show(tab) {
   remember();
 }
 
-// remember keeps the sessions where a reload finds them: the shown one in the
-// address, which can be passed on, all of them in this window's storage.
+// remember saves the sessions for a reload: the active one in the URL, which can be
+// shared, and all of them in the storage of this window.
 function remember() {
   const url = new URL(location.href);
   if (active?.session) url.searchParams.set("session_id", active.session);
@@ -282,14 +282,14 @@ ignoreHeldKeys();
 paint();
 const wanted = page.searchParams.get("session_id");
 let stored = [];
-try { stored = JSON.parse(memory.getItem("terminal-tabs")) || []; } catch { /* nothing that could be used */ }
+try { stored = JSON.parse(memory.getItem("terminal-tabs")) || []; } catch { /* no valid value */ }
 const command = page.searchParams.get("command") || "";
 if (command && !wanted) stored = [];
 if (wanted && !stored.includes(wanted)) stored = [wanted];
 for (const session of stored) add(session);
 if (tabs.length === 0) {
   const first = add();
-  // A line that a person has begun to type is not completed with the command.
+  // A tab in which the user has typed is not used, because the command would be appended to the input.
   offer(command, (line) => {
     const tab = tabs.includes(first) && !first.used && !first.ended ? first : add();
     show(tab);

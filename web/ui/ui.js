@@ -1,5 +1,5 @@
-// What all pages share: Preact with htm, controls, calls to the server, and what is remembered.
-// Whatever a sandbox says (names, titles, output) becomes text nodes and attributes, never markup.
+// Shared by all pages: Preact with htm, controls, API calls, and stored settings.
+// Content of a sandbox (names, titles, output) becomes text nodes and attributes, never markup.
 import { Component, createContext, h, render } from "../vendor/preact/preact.js";
 import { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact/hooks.js";
 import htm from "../vendor/htm/htm.js";
@@ -7,17 +7,17 @@ import htm from "../vendor/htm/htm.js";
 export const html = htm.bind(h);
 export { Component, createContext, h, render, useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState };
 
-/** Root of the server as this page reaches it: pages may live below a path. */
+/** Root URL of the server for this page, which may be below a path prefix. */
 export const root = new URL("..", import.meta.url);
 
-/** at returns the URL of a path of the server. @param {string} path @param {Record<string, unknown>} [query] */
+/** at returns the URL of a path on the server. @param {string} path @param {Record<string, unknown>} [query] */
 export function at(path, query) {
   const url = new URL(path.replace(/^\//, ""), root);
   for (const [name, value] of Object.entries(query || {})) if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, String(value));
   return url;
 }
 
-/** Failure of a call: message says what to do; status is 0 if the server was not reached. */
+/** Failure is the error of a call. Its message explains what to do. Its status is 0 if the server is unreachable. */
 export class Failure extends Error {
   /** @param {string} message @param {number} status */
   constructor(message, status) {
@@ -27,7 +27,7 @@ export class Failure extends Error {
 }
 
 /**
- * call sends a request and returns the data of its reply. With a body it is a POST of JSON.
+ * call sends a request and returns the data of its response. A request with a body is a POST of JSON.
  * @param {string} path
  * @param {{ body?: unknown, method?: string, query?: Record<string, unknown>, signal?: AbortSignal, whole?: boolean }} [options] whole: return the envelope, too
  * @returns {Promise<any>}
@@ -63,7 +63,7 @@ function messageOf(data) {
   return Array.isArray(said) ? said.map((e) => [(e.loc || []).slice(-1)[0], e.msg].filter(Boolean).join(": ")).join("; ") : "";
 }
 
-// The connection: pages show when it is cut, and when the session has ended.
+// State of the connection. Pages show a notice when it is lost and when the session has expired.
 const listeners = new Set();
 let connection = "open";
 /** @param {number} status */
@@ -74,7 +74,7 @@ function report(status) {
   for (const tell of listeners) tell(next);
 }
 
-/** useConnection returns "open", "lost" or "signed out". While it is lost, the server is asked until it answers. */
+/** useConnection returns "open", "lost" or "signed out". While the connection is lost, it polls the server. */
 export function useConnection() {
   const [state, set] = useState(connection);
   useEffect(() => {
@@ -90,7 +90,7 @@ export function useConnection() {
   return state;
 }
 
-/** Connection says when the connection is cut. */
+/** Connection shows a notice while the connection is lost. */
 export function Connection() {
   const state = useConnection();
   if (state === "open") return html`<div role="status" class="unseen"></div>`;
@@ -99,7 +99,7 @@ export function Connection() {
 }
 
 /**
- * follow reads a stream of events until stopped, and takes it up again after a cut.
+ * follow reads a stream of events until stopped and resumes it after an interruption.
  * @param {string} path
  * @param {Record<string, unknown>} query
  * @param {(name: string, data: any, id: string) => void} take
@@ -122,7 +122,7 @@ export function follow(path, query, take, tell) {
         report(200);
         tell?.("open");
         await readEvents(reply.body, (name, data, id) => { last = id || last; take(name, data, id); });
-      } catch { /* taken up again below */ }
+      } catch { /* reconnects below */ }
       if (stop.signal.aborted) return;
       tell?.("lost");
       await new Promise((go) => setTimeout(go, Math.min(10_000, 300 * 2 ** Math.min(tries, 5))));
@@ -154,7 +154,7 @@ export async function readEvents(body, take) {
   }
 }
 
-/** usePoll calls fn every so often while the page is visible. @param {() => Promise<unknown>} fn @param {number} every @param {unknown[]} deps */
+/** usePoll calls fn at an interval while the page is visible. @param {() => Promise<unknown>} fn @param {number} every @param {unknown[]} deps */
 export function usePoll(fn, every, deps = []) {
   useEffect(() => {
     let timer = 0;
@@ -162,7 +162,7 @@ export function usePoll(fn, every, deps = []) {
     const turn = async () => {
       clearTimeout(timer);
       if (over || document.hidden) return;
-      try { await fn(); } catch { /* the connection's notice tells */ }
+      try { await fn(); } catch { /* Connection shows a notice */ }
       if (!over) timer = window.setTimeout(turn, every);
     };
     turn();
@@ -171,13 +171,13 @@ export function usePoll(fn, every, deps = []) {
   }, deps);
 }
 
-// A page without an origin has no storage.
+// A page with an opaque origin has no storage.
 /** @type {Pick<Storage, "getItem" | "setItem">} */
 const storage = (() => { try { return localStorage; } catch { return { getItem: () => null, setItem: () => {} }; } })();
 
-/** remember keeps a value for the next visit. @param {string} name @param {unknown} value */
+/** remember stores a value for the next visit. @param {string} name @param {unknown} value */
 export function remember(name, value) {
-  try { storage.setItem(`cove-${name}`, JSON.stringify(value)); } catch { /* full, or none */ }
+  try { storage.setItem(`cove-${name}`, JSON.stringify(value)); } catch { /* storage is full or unavailable */ }
 }
 
 /** @template T @param {string} name @param {T} otherwise @returns {T} */
@@ -185,7 +185,7 @@ export function recall(name, otherwise) {
   try { return JSON.parse(storage.getItem(`cove-${name}`) ?? "null") ?? otherwise; } catch { return otherwise; }
 }
 
-/** bytes shows an amount of memory. @param {number | null | undefined} n */
+/** bytes formats an amount of memory. @param {number | null | undefined} n */
 export function bytes(n) {
   if (n === null || n === undefined) return "–";
   if (n < 1024) return `${n} B`;
@@ -199,7 +199,7 @@ export function bytes(n) {
 /** @type {Record<string, number>} */
 const units = { Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
 
-/** quantity shows an amount as sandboxes are limited to, such as 1000m CPUs or 1024Mi. @param {string | undefined} text @param {boolean} [cpu] */
+/** quantity formats a resource quantity, such as 1000m CPUs or 1024Mi. @param {string | undefined} text @param {boolean} [cpu] */
 export function quantity(text, cpu) {
   const [, number, unit] = /^([0-9.]+)([a-zA-Z]*)$/.exec(text || "") || [];
   if (number === undefined || (unit && unit !== "m" && !units[unit])) return text || "–";
@@ -207,7 +207,7 @@ export function quantity(text, cpu) {
   return bytes(Number(number) * (units[unit] || 1));
 }
 
-/** ago shows how long ago a time was. @param {string | number | Date} time */
+/** ago formats the time elapsed since a time. @param {string | number | Date} time */
 export function ago(time) {
   const s = Math.max(0, (Date.now() - new Date(time).getTime()) / 1000);
   if (Number.isNaN(s)) return "–";
@@ -227,17 +227,17 @@ const signs = {
   theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18", copy: "M9 9h11v11H9zM5 15H4V4h11v1", grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
 };
 
-/** Sign is a small picture that says nothing by itself. @param {{ of: string }} props */
+/** Sign is a decorative icon, hidden from screen readers. @param {{ of: string }} props */
 export function Sign({ of }) {
   return html`<svg class="sign" viewBox="0 0 24 24" aria-hidden="true"><path d=${signs[of] || ""} /></svg>`;
 }
 
-/** IconButton is a button with a picture and a name. @param {any} props */
+/** IconButton is a button with an icon and an accessible name. @param {any} props */
 export function IconButton({ sign, label, class: more = "", ...rest }) {
   return html`<button type="button" class=${`plain icon ${more}`} title=${label} aria-label=${label} ...${rest}><${Sign} of=${sign} /></button>`;
 }
 
-/** Dialog is a modal window. onClose is called when it was dismissed. @param {{ title: string, onClose: () => void, children?: any }} props */
+/** Dialog is a modal window. It calls onClose when it is dismissed. @param {{ title: string, onClose: () => void, children?: any }} props */
 export function Dialog({ title, onClose, children }) {
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useLayoutEffect(() => { box.current?.showModal(); }, []);
@@ -246,7 +246,7 @@ export function Dialog({ title, onClose, children }) {
   </dialog>`;
 }
 
-/** Ask is a dialog that asks before something happens. @param {any} props */
+/** Ask is a dialog that asks for confirmation of an action. @param {any} props */
 export function Ask({ title, text, action, danger, onYes, onClose }) {
   return html`<${Dialog} title=${title} onClose=${onClose}><p>${text}</p>
     <div class="actions"><button onClick=${onClose}>Cancel</button><button autofocus class=${danger ? "primary danger" : "primary"} onClick=${() => { onClose(); onYes(); }}>${action}</button></div>
@@ -271,13 +271,13 @@ export function toast(text, { action, onAction, time = 6000 } = {}) {
   return drop;
 }
 
-/** fail shows what went wrong. @param {unknown} error */
+/** fail shows an error as a notice. @param {unknown} error */
 export function fail(error) {
   if (error instanceof DOMException && error.name === "AbortError") return;
   toast(error instanceof Error ? error.message : String(error), { time: 10_000 });
 }
 
-/** Toasts is where notices appear. */
+/** Toasts shows the notices. */
 export function Toasts() {
   const [list, set] = useState(toastList);
   useEffect(() => { toastViews.add(set); return () => { toastViews.delete(set); }; }, []);

@@ -1,10 +1,10 @@
-// The sandbox's desktop in a page: noVNC over one WebSocket. The address may say, in its query or behind #:
+// The desktop of the sandbox: noVNC over one WebSocket. Parameters in the query or the fragment of the URL:
 // autoconnect, resize (scale, remote, off), view_only, path, ticket, quality, compression, show_dot, reconnect,
 // reconnect_delay, bar, control (auto: watch while an agent or another person is at work).
 import RFB from "../vendor/novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);
-const prefix = new URL("..", import.meta.url); // the page may live below a path
+const prefix = new URL("..", import.meta.url); // the page may be served below a path prefix
 const given = new URLSearchParams(location.search);
 for (const [name, value] of new URLSearchParams(location.hash.slice(1))) given.set(name, value);
 const flag = (name, otherwise) => (given.has(name) ? ["", "1", "true", "yes", "on"].includes(given.get(name).toLowerCase()) : otherwise);
@@ -13,13 +13,13 @@ const number = (name, otherwise, least, most) => {
   return Number.isNaN(n) ? otherwise : Math.min(most, Math.max(least, n));
 };
 
-let rfb; // the connection, if there is one
-let wanted = false; // whether there should be one
+let rfb; // the current connection, if any
+let wanted = false; // whether the page should be connected
 let tries = 0;
 let losses = 0;
 let timer;
 
-// Who has mouse and keyboard. A person who takes over has them alone until they hand them back or close the page.
+// Control of mouse and keyboard. A user who takes over has exclusive control until they hand it back or close the page.
 const auto = given.get("control") === "auto";
 const me = crypto.getRandomValues(new Uint32Array(2)).join("-");
 let control = { holder: "nobody", viewer: "" };
@@ -30,7 +30,7 @@ const watching = () => !holding && ($("view-only").checked || (auto && (control.
 function address() {
   const url = new URL(given.get("path") || "websockify", prefix);
   url.protocol = url.protocol.replace("http", "ws");
-  if (watching()) url.searchParams.set("view_only", "true"); // the server sees to it, too
+  if (watching()) url.searchParams.set("view_only", "true"); // the server enforces it, too
   else if (holding) url.searchParams.set("take_over", me);
   if (given.has("ticket")) url.searchParams.set("ticket", given.get("ticket"));
   return url.href;
@@ -42,7 +42,7 @@ function show(text, connected = false) {
 }
 
 function connect() {
-  disconnect(); // one connection at a time: one that is forgotten would hold the desktop
+  disconnect(); // one connection at a time: a leaked connection would keep control of the desktop
   wanted = true;
   show("Connecting…");
   const mine = new RFB($("screen"), address(), { shared: true });
@@ -77,9 +77,9 @@ async function ended(clean) {
   rfb = undefined;
   const mine = ++losses;
   if (!wanted) return show("Not connected");
-  // A refused handshake does not tell why; a plain request does.
+  // A failed WebSocket handshake does not report the status, so request it.
   const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
-  if (rfb || !wanted || mine !== losses) return; // it was reconnected or abandoned meanwhile
+  if (rfb || !wanted || mine !== losses) return; // the user reconnected or disconnected during the request
   if (status === 401 || status === 403) return show("Not signed in: open this page again with a new ticket (?ticket=…)");
   if (!flag("reconnect", true)) return show(clean ? "The desktop closed the connection" : "The connection was lost");
   tries++;
@@ -96,7 +96,7 @@ function apply() {
   rfb.viewOnly = watching();
 }
 
-// draw says who has mouse and keyboard.
+// draw shows who controls mouse and keyboard.
 function draw() {
   $("take").textContent = holding ? "Hand back" : "Take over";
   $("take").setAttribute("aria-pressed", String(holding));
@@ -117,7 +117,7 @@ function take(hold) {
   draw();
 }
 
-// follow keeps in touch with who has mouse and keyboard.
+// follow receives changes of the control of mouse and keyboard.
 async function follow() {
   for (;;) {
     try {
@@ -132,7 +132,7 @@ async function follow() {
         text = events.pop();
         for (const event of events) told(event);
       }
-    } catch { /* taken up again below */ }
+    } catch { /* reconnects below */ }
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
 }
@@ -142,18 +142,19 @@ function told(event) {
   if (!data) return;
   const before = watching();
   control = JSON.parse(data.slice(5));
-  if (holding && other()) holding = false; // somebody else took over
+  if (holding && other()) holding = false; // another user took over
   if (watching() !== before) again();
   draw();
 }
 
-// What is copied on the desktop goes to the person's clipboard where the browser lets it, and always to the box.
+// Text that is copied on the desktop is always shown in the text box. If the browser allows it, it is written to the user's
+// clipboard, too.
 function received(text) {
   $("text").value = text;
   if (document.hasFocus()) navigator.clipboard?.writeText(text).catch(() => {});
 }
 
-// What the person has copied elsewhere is offered to the desktop when they come back, if the browser may read it unasked.
+// When the user returns to the page, the text of their clipboard is sent to the desktop, if the browser allows it without a prompt.
 async function offer() {
   if (!rfb || $("view-only").checked) return;
   const may = await navigator.permissions?.query({ name: "clipboard-read" }).catch(() => null);
@@ -167,7 +168,7 @@ async function offer() {
 
 $("resize").value = ["scale", "remote", "off"].includes(given.get("resize")) ? given.get("resize") : "scale";
 $("view-only").checked = flag("view_only", false);
-// In a frame of another page the bar would be in the way.
+// The bar is hidden by default in a frame of another page.
 document.body.classList.toggle("framed", !flag("bar", window === window.top));
 $("connect").onclick = connect;
 $("resize").onchange = apply;
@@ -188,7 +189,7 @@ window.addEventListener("focus", offer);
 window.addEventListener("pagehide", disconnect);
 follow();
 if (flag("autoconnect", false)) {
-  // Who is at work decides how to begin; it is not known for long if the server is slow.
+  // The initial mode depends on who has control. Request it first, because the event stream may report it later.
   if (auto) await fetch(new URL("v1/display/control", prefix)).then((res) => res.json()).then((reply) => { control = reply.data ?? control; }).catch(() => {});
   draw();
   connect();

@@ -1,5 +1,5 @@
-// What is shown at the address of VS Code and JupyterLab until they are there: how they start, that they have died, or
-// that they are not installed and can be.
+// Shown at the URL of VS Code and JupyterLab until they are ready: the progress of the start, a notice after a crash, or an offer
+// to install them.
 import { Connection, Sign, at, call, html, render, useEffect, usePoll, useState } from "../ui/ui.js";
 
 /** @param {string} name */
@@ -7,10 +7,10 @@ const meta = (name) => /** @type {HTMLMetaElement | null} */ (document.querySele
 const component = meta("component");
 const note = meta("note");
 const title = document.title;
-/** go loads the program's own page, which is at the same address by now. */
+/** go loads the page of the program, which is now served at the same URL. */
 const go = () => (meta("origin") === "framed" ? location.replace("?pane") : location.reload());
 
-/** notebook is the address of our own notebook, which is on the host of the sandbox rather than on JupyterLab's. */
+/** notebook returns the URL of our own notebook, which is on the host name of the sandbox, not on that of JupyterLab. */
 function notebook() {
   const to = at("notebook");
   to.hostname = to.hostname.replace(/^jupyter\./, "");
@@ -27,8 +27,8 @@ function App() {
   }, 400);
   const state = now?.state || "starting";
   const ready = state === "ready";
-  const again = state === "idle"; // it was installed just now, or has stopped meanwhile
-  const leave = again || (ready && !note); // a note stays until a person has read it
+  const again = state === "idle"; // it has just been installed or has stopped
+  const leave = again || (ready && !note); // a note stays until the user dismisses it
   useEffect(() => { if (leave) go(); }, [leave]);
 
   const install = async () => {
@@ -58,7 +58,7 @@ function App() {
     </main>`;
 }
 
-/** Progress says what happens now. @param {{ now: any, state: string }} props */
+/** Progress shows the current state. @param {{ now: any, state: string }} props */
 function Progress({ now, state }) {
   switch (state) {
     case "absent":
@@ -74,7 +74,7 @@ function Progress({ now, state }) {
   return html`<p role="status">Starting ${title}…</p><progress aria-label="Start"></progress>`;
 }
 
-/** NoOrigin says why the program cannot be shown here. */
+/** NoOrigin explains why the program cannot be shown at this URL. */
 function NoOrigin() {
   const named = new URL(location.href);
   named.pathname = named.pathname.replace(/\/~[^/]+/, "");
@@ -86,7 +86,7 @@ function NoOrigin() {
   </main>`;
 }
 
-/** NoStorage says why the program cannot be shown in a pane, and where it can. */
+/** NoStorage explains why the program cannot be shown in a pane and links to a tab. */
 function NoStorage() {
   const tab = new URL(location.href);
   tab.pathname = tab.pathname.replace(/\/~[^/]+/, "");
