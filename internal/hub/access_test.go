@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 )
 
-// TestEveryEntranceIsAuthorized: without a key nothing answers, whatever the path or host.
+// TestEveryEntranceIsAuthorized: requests without a key are rejected for every path and host.
 func TestEveryEntranceIsAuthorized(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{auth: &auth.Config{Token: "secret"}})
@@ -38,9 +38,9 @@ func TestEveryEntranceIsAuthorized(t *testing.T) {
 	if s := r.statusAs("a", key); s != "running" {
 		t.Errorf(`got %v, want "running"`, s)
 	}
-	// What signs in at the hub never gets inside.
+	// The hub's credentials are never forwarded to the sandbox.
 	if s := r.seen("GET", "/sandbox/a/x", "", key...); s.Header.Get("Authorization") != "" {
-		t.Error("the hub's token was passed on")
+		t.Error("the hub's token was forwarded")
 	}
 	if s := r.seen("GET", "/sandbox/a/x", "", append(key, "X-Api-Key", "theirs", "Cookie",
 		"cove_session_1=x; mine=1")...); s.Header.Get("X-Api-Key") != "theirs" || s.Header.Get("Cookie") != "mine=1" {
@@ -53,13 +53,13 @@ func (r *rig) statusAs(name string, header []string) string {
 	return r.object(r.do("GET", "/api/v1/sandbox/"+name, "", header...)).Status
 }
 
-// TestOtherOwnersAreInvisible: a sandbox is invisible to other owners at every entrance.
+// TestOtherOwnersAreInvisible: a sandbox is invisible to other owners in every API.
 func TestOtherOwnersAreInvisible(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	anna, bert, nobody := []string{"X-Test-Subject", "anna"}, []string{"X-Test-Subject", "auth0|bert@x.org"}, []string{}
 	r.create(`{"name":"a"}`, anna...)
-	mine := r.create(`{"name":"a"}`, bert...) // names are unique only for each owner
+	mine := r.create(`{"name":"a"}`, bert...) // names are unique per owner
 	if !strings.HasPrefix(mine.User, "sub-") || len(mine.User) != 44 {
 		t.Errorf(`got %q, want 44 bytes that start with "sub-"`, mine.User)
 	}
@@ -101,13 +101,13 @@ func TestOtherOwnersAreInvisible(t *testing.T) {
 	if s := r.statusAs("only-anna", anna); s != "running" {
 		t.Errorf(`got %v, want "running"`, s)
 	}
-	// A caller cannot say who it is by the header that carries it inwards.
+	// A caller cannot set its identity with the header that passes it into the sandbox.
 	req := as{"X-Cove-Internal-Call", `{"Subject":"anna","Role":"admin"}`}
 	if res := r.agent(req).call("getSandbox", object{"name": "only-anna"}); !res.IsError {
 		t.Errorf("got %v, want an error", said(res))
 	}
 	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "", bert...)); o.ID != mine.ID {
-		t.Error("the other one of that name")
+		t.Error("got the other owner's sandbox of that name")
 	}
 }
 

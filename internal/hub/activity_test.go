@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// keeper stands for the store of records.
+// keeper is a fake of the store of records.
 type keeper map[string]int
 
 func (k keeper) Save(sb sandbox.Sandbox, entries []json.RawMessage, _ map[int64][]byte) {
@@ -58,7 +58,7 @@ func TestSlowSandboxKeepsItsRecord(t *testing.T) {
 			}
 		}
 		if _, silent := kept["silent"]; kept["slow"] != 1 || silent {
-			t.Errorf("got the records %v, want only that of slow", kept)
+			t.Errorf("got the records %v, want only the record of slow", kept)
 		}
 		h.Close()
 		p.Close()

@@ -107,7 +107,7 @@ func TestAuditLogIsSearchedAndVerified(t *testing.T) {
 	key := r.key
 	a := r.do("GET", "/api/v1/audit?sandbox=a", "", key...)
 	if n := strings.Count(a.Body, "data: "); a.Status != 200 || n != 5 || strings.Contains(a.Body, "hunter") {
-		t.Errorf("got %d with %d lines, want 200 with 5 and no secret: %s", a.Status, n, a.Body)
+		t.Errorf("got %d with %d lines, want 200 with 5 lines and no secret: %s", a.Status, n, a.Body)
 	}
 	if a := r.do("GET", "/api/v1/audit?sandbox=a&lines=2", "", key...); strings.Count(a.Body, "data: ") != 2 ||
 		!strings.Contains(a.Body, "sandbox_delete") {
@@ -169,7 +169,7 @@ func TestUnrecordedSandboxIsDeleted(t *testing.T) {
 		t.Errorf("got %d %s, want 503 and the sandbox deleted", a.Status, a.Body)
 	}
 	if a := r.do("POST", "/api/v1/sandbox/a/pause", ""); a.Status != 503 || !strings.Contains(a.Error, "could not be recorded") {
-		t.Errorf("got %d %s, want 503 and that it could not be recorded", a.Status, a.Body)
+		t.Errorf("got %d %s, want 503 and an error that it could not be recorded", a.Status, a.Body)
 	}
 	list, err := r.provider.List(t.Context(), sandbox.Filter{})
 	if err != nil || len(list) != 1 || r.hub.stores.quota.Usage("").Sandboxes != 1 {

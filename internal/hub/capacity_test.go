@@ -8,7 +8,7 @@ import (
 )
 
 // TestRequestsBeyondTheMachineAreRejected: no sandbox gets more CPUs or memory than the machine has, and the
-// reply says how many there are. What an environment asks for is lowered instead.
+// error says how many are available. Requests of an environment are reduced instead.
 func TestRequestsBeyondTheMachineAreRejected(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "environments.json")
@@ -27,7 +27,7 @@ func TestRequestsBeyondTheMachineAreRejected(t *testing.T) {
 		}
 	}
 	if o := r.create(`{"cpu_limit":"2","memory_limit":"4Gi"}`); o.CPULimit != "2000m" || o.MemoryLimit != "4096Mi" {
-		t.Errorf("all that there is: got %s and %s, want it", o.CPULimit, o.MemoryLimit)
+		t.Errorf("all resources of the machine: got %s and %s, want both granted", o.CPULimit, o.MemoryLimit)
 	}
 	if o := r.create(`{"environment":"large"}`); o.CPU != "2000m" || o.CPULimit != "2000m" {
 		t.Errorf("an environment for a larger machine: got %s and %s, want all CPUs", o.CPU, o.CPULimit)

@@ -22,7 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// quiet is a hub on a provider of pipes, in a bubble where time passes by itself.
+// quiet is a hub on a provider of pipes, in a bubble with simulated time.
 type quiet struct {
 	*testing.T
 	*Hub
@@ -30,7 +30,7 @@ type quiet struct {
 	tasks atomic.Bool // a command runs in the background
 }
 
-// inBubble runs f with a hub; waiting in it takes no time.
+// inBubble runs f with a hub in simulated time, so waiting takes no real time.
 func inBubble(t *testing.T, f func(q *quiet)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +68,7 @@ func (q *quiet) make(in lifecycle.CreateIn) sandbox.Sandbox {
 	return sb
 }
 
-// after lets time pass and returns the state; "" if the sandbox was deleted.
+// after waits and returns the state; "" if the sandbox was deleted.
 func (q *quiet) after(d time.Duration, sb sandbox.Sandbox) sandbox.State {
 	q.Helper()
 	time.Sleep(d)
@@ -106,7 +106,7 @@ func TestIdlePolicies(t *testing.T) {
 		q.want(0, paused, sandbox.Paused)
 		q.want(0, stopped, sandbox.Stopped)
 		q.want(0, never, sandbox.Running)
-		// Asleep it stays until its time is up.
+		// A suspended sandbox is kept until it expires.
 		q.want(30*time.Minute, paused, sandbox.Paused)
 		q.want(19*time.Minute, stopped, sandbox.Stopped)
 		q.want(2*time.Minute, paused, "")
@@ -120,7 +120,7 @@ func TestTimeout(t *testing.T) {
 		five, forever, more := q.make(lifecycle.CreateIn{Timeout: new(5.0)}),
 			q.make(lifecycle.CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}),
 			q.make(lifecycle.CreateIn{Name: "more", Timeout: new(5.0), IdleTimeout: new(-1.0)})
-		// Being used is no reason to live longer.
+		// Use does not extend the timeout.
 		b, err := q.fleet.Enter(q.Context(), five, time.Second)
 		if err != nil {
 			q.Fatal(err)
@@ -174,7 +174,7 @@ func TestUseRestartsIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestTimeoutsSurviveRestart: the next hub goes on counting.
+// TestTimeoutsSurviveRestart: the next hub continues the timeouts.
 func TestTimeoutsSurviveRestart(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		life := q.make(lifecycle.CreateIn{Timeout: new(60.0), IdleTimeout: new(-1.0)})
@@ -187,7 +187,7 @@ func TestTimeoutsSurviveRestart(t *testing.T) {
 		}
 		b.Leave()
 		time.Sleep(90 * time.Second)
-		// Killed: nothing is saved at the end.
+		// The hub is killed, so it saves nothing at the end.
 		q.Hub.tasks.Seal()
 		q.Hub.Close()
 		q.start()
@@ -218,8 +218,7 @@ func TestNoSuspendAfterRestart(t *testing.T) {
 	})
 }
 
-// TestSleepAndRequestAtOnce: a request never hits a sandbox that is just being
-// put to sleep.
+// TestSleepAndRequestAtOnce: a request never reaches a sandbox that is being suspended.
 func TestSleepAndRequestAtOnce(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		sb := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
@@ -249,8 +248,8 @@ func TestSleepAndRequestAtOnce(t *testing.T) {
 	})
 }
 
-// TestStreamsLiveForHours: nothing between a caller and a sandbox ends a stream
-// that has little to say.
+// TestStreamsLiveForHours: no component between a caller and a sandbox closes a stream
+// that is mostly idle.
 func TestStreamsLiveForHours(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -335,7 +334,7 @@ func upgraded(t *testing.T, lis *pipes, path string) io.ReadWriteCloser {
 	}{in, c, c}
 }
 
-// TestEndPolicies: what the end of a timeout does, for sandboxes of our own API.
+// TestEndPolicies: the action at the end of a timeout, for sandboxes of our own API.
 func TestEndPolicies(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		end := func(name, policy string) sandbox.Sandbox {
@@ -359,8 +358,8 @@ func TestEndPolicies(t *testing.T) {
 	})
 }
 
-// TestEndOfE2BSandboxes: connect never shortens a life, set_timeout does, and time does not
-// pass for a sandbox that sleeps.
+// TestEndOfE2BSandboxes: connect never shortens the lifetime, set_timeout can. The timeout of a
+// suspended sandbox is stopped.
 func TestEndOfE2BSandboxes(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		create := func(in e2b.CreateIn) sandbox.Sandbox {

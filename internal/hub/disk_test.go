@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 )
 
-// TestDisks: snapshots, forks and volumes belong to their owner, by every way.
+// TestDisks: snapshots, forks and volumes belong to their owner in every API.
 func TestDisks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{stores: stores{quota: limited(map[string]quota.Limits{"bert": {Sandboxes: 1}})()}})
@@ -60,7 +60,7 @@ func TestDisks(t *testing.T) {
 	must(404, "GET", "/api/v1/volume?user=anna", "", bert...)
 	must(200, "DELETE", "/api/v1/sandbox/with", "", anna...)
 	must(200, "DELETE", "/api/v1/volume/v", "", anna...)
-	// mem cannot export, and says so.
+	// mem does not support exports and returns an error.
 	if a := must(400, "GET", "/api/v1/sandbox/a/export", "", anna...); !strings.Contains(a.Error, "cannot export sandboxes") {
 		t.Errorf(`got %v, want error that contains "cannot export sandboxes"`, a.Body)
 	}
@@ -77,7 +77,7 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// TestUsage: what a tenant uses, and only it.
+// TestUsage: a tenant sees only its own usage.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})

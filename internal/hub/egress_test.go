@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// socket is where the way out of a sandbox begins.
+// socket is the address of a sandbox's egress proxy.
 func (r *rig) socket(name string) string {
 	r.t.Helper()
 	found, err := filepath.Glob(filepath.Join(r.provider.dir, r.sandbox(name).ID+"*"))
@@ -28,7 +28,7 @@ func (r *rig) socket(name string) string {
 	return found[len(found)-1]
 }
 
-// ask sends a request out of a sandbox.
+// ask sends a request through the egress proxy of a sandbox.
 func (r *rig) ask(name, url string) (int, error) {
 	c, err := net.Dial("unix", r.socket(name))
 	if err != nil {
@@ -73,11 +73,11 @@ func TestNetworkPolicyIsChangedLive(t *testing.T) {
 		len(n.Connections) != 4 || n.Connections[1].Verdict != "denied" || n.Connections[0].Host != "127.0.0.1" {
 		t.Errorf(`got %s, want mode "allow" and 4 connections, the first to 127.0.0.1, the second denied`, a.Body)
 	}
-	// The next hub serves the way out as well, with the rules as they are.
+	// The next hub serves the egress proxy with unchanged rules.
 	r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)
 	r.close()
 	if _, err := r.dialEgress(); err == nil {
-		t.Error("the way out outlived its hub")
+		t.Error("the egress proxy is open after its hub ended")
 	}
 	r.open(s)
 	poll(t, "the egress proxy is open again", func() bool { return r.provider.opened() == 1 })
@@ -97,7 +97,7 @@ func (r *rig) dialEgress() (net.Conn, error) {
 	return d.DialContext(context.Background(), "unix", found[0])
 }
 
-// TestHubIsKilled: sandboxes live on, and the next hub takes them up as they are.
+// TestHubIsKilled: sandboxes keep running, and the next hub adopts them unchanged.
 func TestHubIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
@@ -129,7 +129,7 @@ func TestHubIsKilled(t *testing.T) {
 	}
 }
 
-// TestEgressProxyIsReopened: a listener that fails is replaced.
+// TestEgressProxyIsReopened: a listener that fails is reopened.
 func TestEgressProxyIsReopened(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})

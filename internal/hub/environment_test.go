@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEnvironmentsAreReloaded: a change counts at once; a fault changes nothing
-// and ends nothing.
+// TestEnvironmentsAreReloaded: a change takes effect at once. An invalid file has no effect and
+// does not stop the hub.
 func TestEnvironmentsAreReloaded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "env.json")

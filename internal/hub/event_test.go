@@ -127,7 +127,7 @@ func TestEventsResume(t *testing.T) {
 	if a := r.do("GET", "/api/v1/sandbox/a/events", ""); a.Status != 404 {
 		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
-	// A place that is not known here: of another hub, or too long ago.
+	// An unknown event ID: of another hub, or too old.
 	for _, id := range []string{"elsewhere-5", "nonsense", r.hub.history.ID(1 << 40)} {
 		s := r.stream("/api/v1/events", id)
 		if e, ok := s.next(); !ok || e.Type != "missed" {
@@ -150,7 +150,7 @@ func TestEventsBelongToOwner(t *testing.T) {
 	}
 }
 
-// TestCloseEndsStreams: a hub that stops does not wait for readers.
+// TestCloseEndsStreams: the shutdown of a hub does not wait for readers.
 func TestCloseEndsStreams(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
@@ -166,6 +166,6 @@ func TestCloseEndsStreams(t *testing.T) {
 	}
 	r.hub.Close()
 	if _, err := r.hub.lifecycle.Make(context.Background(), lifecycle.CreateIn{Name: "late"}); err != nil {
-		t.Log(err) // the provider is not the hub's to close
+		t.Log(err) // the hub must not close the provider
 	}
 }

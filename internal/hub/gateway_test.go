@@ -37,13 +37,13 @@ func TestRequestsAreNotModified(t *testing.T) {
 		"/sandbox/a/proxy/3000/https://x/": "/proxy/3000/https://x/",
 		"/sandbox/%61/sub":                 "/sub",
 	} {
-		// As typed, which no client of ours would send.
+		// The raw path, which our clients never send.
 		s := raw(t, host, "PUT "+sent+" HTTP/1.1\r\nHost: "+host+
 			"\r\nContent-Length: 4\r\nConnection: close\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Prefix: /evil\r\nX-Real: yes\r\n\r\nbody")
 		if s.Method != "PUT" || s.URI != want || s.Body != "body" || s.Host != host || s.Header.Get("X-Real") != "yes" {
 			t.Errorf(`%s: got %+v, want method "PUT", URI %q, body "body", host %q and header X-Real "yes"`, sent, s, want, host)
 		}
-		// From loopback the forwarded prefix counts: it is a proxy in front of the hub.
+		// A forwarded prefix from loopback is trusted, because it comes from a proxy in front of the hub.
 		if p := s.Header.Get("X-Forwarded-Prefix"); p != "/evil/sandbox/a" || s.Header.Get("X-Forwarded-For") != "127.0.0.1" ||
 			s.Header.Get("X-Forwarded-Host") != host || s.Header.Get("X-Forwarded-Proto") != "http" {
 			t.Errorf("%s: %v", sent, s.Header)
@@ -57,14 +57,14 @@ func TestRequestsAreNotModified(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 404", path, a.Status, a.Body)
 		}
 	}
-	// A dot segment leads nowhere else: neither out of the sandbox nor past the sign-in.
+	// A dot segment cannot leave the sandbox or bypass authentication.
 	if s := raw(t, host, "GET /sandbox/a/../../api/v1/sandbox HTTP/1.1\r\nHost: "+host+
 		"\r\nConnection: close\r\n\r\n"); s.URI != "/../../api/v1/sandbox" {
 		t.Errorf(`got %+v, want URI "/../../api/v1/sandbox"`, s)
 	}
 }
 
-// raw sends a request byte for byte and decodes what the sandbox saw.
+// raw sends a request unmodified and decodes the request that the sandbox received.
 func raw(t *testing.T, host, request string) seen {
 	t.Helper()
 	c, err := net.Dial("tcp", host)
@@ -86,7 +86,7 @@ func raw(t *testing.T, host, request string) seen {
 	return s
 }
 
-// TestPagesUnderPrefix: redirects and cookies stay below it.
+// TestPagesUnderPrefix: redirects and cookies stay under the prefix.
 func TestPagesUnderPrefix(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -148,7 +148,7 @@ func TestAdmittedOrigins(t *testing.T) {
 	if s.Header.Get("Origin") != "" || s.Header.Get("Sec-Fetch-Site") != "" {
 		t.Errorf("got %v, want no header Origin and no header Sec-Fetch-Site", s.Header)
 	}
-	// A host that reads like a port of the sandbox is not shown to it.
+	// A host that looks like a port of the sandbox is not forwarded to it.
 	if s := r.seen("GET", "/sandbox/a/x", "", "Host", "10-0-0-5.example.com"); s.Host != "localhost" ||
 		s.Header.Get("X-Forwarded-Host") != "10-0-0-5.example.com" {
 		t.Errorf(`got %+v, want host "localhost" and header X-Forwarded-Host "10-0-0-5.example.com"`, s)
@@ -167,7 +167,7 @@ func TestPortsByHostAndPath(t *testing.T) {
 	if got := o.Endpoints["host-"+port]; got != "http://"+port+"-a.sandbox.example.com:99/" {
 		t.Error(got)
 	}
-	// The project's own server shows its ports itself, asked by path or by header.
+	// The project's own server forwards to its ports itself, selected by path or by header.
 	host := port + "-a.sandbox.example.com"
 	if s := r.seen("GET", "/x//y?z", "", "Host", host); s.URI != "/x//y?z" ||
 		s.Header.Get("X-Aio-Proxy-Port") != port || s.Host != host || s.Header.Get("X-Forwarded-Prefix") != "" ||
@@ -182,12 +182,12 @@ func TestPortsByHostAndPath(t *testing.T) {
 	if s := r.seen("GET", "/sandbox/a/proxy/3000/x", ""); s.URI != "/proxy/3000/x" || s.Header.Get("X-Aio-Proxy-Port") != "" {
 		t.Errorf(`got %+v, want URI "/proxy/3000/x" and no header X-Aio-Proxy-Port`, s)
 	}
-	// A page of one port names no other.
+	// A page of one port cannot select another port.
 	if s := r.seen("GET", "/sandbox/a/proxy/3000/x", "", "X-Aio-Proxy-Port", "4000"); s.URI != "/proxy/3000/x" ||
 		s.Header.Get("X-Aio-Proxy-Port") != "" {
 		t.Errorf("got %+v, want no header that names a port", s)
 	}
-	// For any other server the hub leads to the port.
+	// For any other server, the hub forwards to the port.
 	r.create(`{"name":"b","environment":"own"}`)
 	if s := r.seen("GET", "/sandbox/b/proxy/"+port+"/x?y", ""); s.URI != "/x?y" ||
 		s.Header.Get("X-Forwarded-Prefix") != "/sandbox/b/proxy/"+port || s.Header.Get("X-Aio-Proxy-Port") != "" {
@@ -200,19 +200,19 @@ func TestPortsByHostAndPath(t *testing.T) {
 	if a := r.do("GET", "/sandbox/b/proxy/"+free+"/", ""); a.Status != 502 || !strings.Contains(a.Error, "nothing listens on port "+free) {
 		t.Errorf("got %d %s, want 502", a.Status, a.Body)
 	}
-	// The sandbox's own server has a name, too.
+	// The sandbox's own server has a host name, too.
 	if s := r.seen("GET", "/x//y?z", "", "Host", "a.localhost:1234"); s.URI != "/x//y?z" ||
 		s.Header.Get("X-Aio-Proxy-Port") != "" || s.Header.Get("X-Forwarded-Prefix") != "" || s.Host != "a.localhost:1234" {
-		t.Errorf("got %+v, want the request as it was sent, for the server", s)
+		t.Errorf("got %+v, want the unmodified request at the server", s)
 	}
-	// No other host below a domain is the hub's own, whatever sandboxes there are.
+	// Other hosts under a domain never address the hub, no matter which sandboxes exist.
 	for _, host := range []string{"99999-a.localhost", "x-a.localhost", "03000-a.localhost", "3000-a.deep.localhost",
 		"_.localhost", "-.sandbox.example.com"} {
 		if a := r.do("GET", "/api/v1/sandbox", "", "Host", host); a.Status != 404 {
 			t.Errorf("%s: got %d %s, want 404", host, a.Status, a.Body)
 		}
 	}
-	// Other hosts are.
+	// All other hosts address the hub.
 	for _, host := range []string{"3000-a.elsewhere", "3000-a", "localhost", "sandbox.example.com.", "a.example.com"} {
 		if a := r.do("GET", "/api/v1/sandbox", "", "Host", host); a.Status != 200 || a.Code != "0" {
 			t.Errorf("%s: got %d %s, want 200", host, a.Status, a.Body)
@@ -248,7 +248,7 @@ func TestWebSocketsAreForwarded(t *testing.T) {
 				}
 			}
 			if n := r.openRequests("a"); n == 0 {
-				t.Error("an open WebSocket is no use")
+				t.Error("an open WebSocket does not count as use")
 			}
 			c.Close(websocket.StatusNormalClosure, "")
 		})
@@ -257,7 +257,7 @@ func TestWebSocketsAreForwarded(t *testing.T) {
 	poll(t, "all are counted out", func() bool { return r.openRequests("a") == 0 })
 }
 
-// TestHalfClose: one side of an upgraded connection ends, the other goes on.
+// TestHalfClose: if one side of an upgraded connection is closed, the other stays open.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -292,7 +292,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNotBuffered: each piece arrives before the next is sent, both ways.
+// TestStreamsAreNotBuffered: each chunk arrives before the next is sent, in both directions.
 func TestStreamsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	step := make(chan string)
@@ -365,7 +365,7 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 	w.Close()
 }
 
-// TestCanceledRequest: a request that the client cancels also ends inside.
+// TestCanceledRequest: a request that the client cancels is also canceled in the sandbox.
 func TestCanceledRequest(t *testing.T) {
 	t.Parallel()
 	entered, left := make(chan struct{}), make(chan struct{})
@@ -410,7 +410,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// TestBrokenServers: errors of the server inside are reported as such.
+// TestBrokenServers: errors of the server inside are reported as errors of the sandbox.
 func TestBrokenServers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {

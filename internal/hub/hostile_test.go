@@ -51,7 +51,7 @@ var hostileBodies = []string{
 	`{"a":` + strings.Repeat("[", 5000), `{"name":"x","name":1}`, `{"":1}`,
 }
 
-// required gives what an operation needs beside the field that is wrong.
+// required returns the required fields of an operation other than the invalid one.
 func required(o op.Op) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	if o.In == nil || o.In() == nil {
@@ -72,18 +72,18 @@ func required(o op.Op) map[string]json.RawMessage {
 	return all
 }
 
-// walker calls operations with wrong input.
+// walker calls operations with invalid input.
 type walker struct {
 	t      *testing.T
 	base   string
 	header http.Header
-	brief  bool // only some values, even at night
+	brief  bool // only some values, even in nightly runs
 	turn   int
-	hidden []string // what no reply may show
+	hidden []string // texts that no reply may contain
 	calls  int
 }
 
-// some returns the values to try: at night all of them, otherwise a few, which are others for each
+// some returns the values to try: all of them in nightly runs, otherwise a few that differ for each
 // field.
 func (w *walker) some(values []string) []string {
 	step := testenv.Times(10, 1)
@@ -98,14 +98,14 @@ func (w *walker) some(values []string) []string {
 	return out
 }
 
-// try sends one request, and fails for an error that is blamed on the hub.
+// try sends one request and fails if the reply is an internal error of the hub.
 func (w *walker) try(what, method, path, kind string, body []byte) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(body))
 	if err != nil {
-		return // no client could send it
+		return // no client can send it
 	}
 	req.Header = w.header.Clone()
 	if kind != "" {
@@ -133,7 +133,7 @@ func (w *walker) try(what, method, path, kind string, body []byte) {
 
 var placeholder = regexp.MustCompile(`{([a-z]+)(\.\.\.)?}`)
 
-// fill puts values into a path: usual has those of existing things, one of them is replaced.
+// fill puts values into a path: usual has the values of existing objects, one of them is replaced.
 func fill(path, name, value string, usual map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(path, func(p string) string {
 		key := placeholder.FindStringSubmatch(p)[1]
@@ -147,7 +147,7 @@ func fill(path, name, value string, usual map[string]string) string {
 	})
 }
 
-// walk tries an operation with each field wrong in every way.
+// walk calls an operation with every invalid value for each field.
 func (w *walker) walk(o op.Op, usual map[string]string, valid map[string]json.RawMessage) {
 	method, path := o.MethodPath()
 	path = strings.TrimSuffix(path, "{$}")
@@ -229,7 +229,7 @@ func form(t *testing.T, name string, content []byte) (kind string, body []byte) 
 	return w.FormDataContentType(), b.Bytes()
 }
 
-// hostileArchives are files that are no image, or a bad one.
+// hostileArchives are files that are not an image, or an invalid one.
 func hostileArchives(t *testing.T) [][]byte {
 	t.Helper()
 	good := dockerArchive(t, layerOf(t, content{name: "f", text: []byte("x")}))
@@ -247,7 +247,7 @@ func hostileArchives(t *testing.T) [][]byte {
 	}
 }
 
-// fullStores are all stores that a hub has with keys.
+// fullStores are all stores of a hub with keys.
 func fullStores(t *testing.T) stores {
 	t.Helper()
 	dir := t.TempDir()
@@ -271,7 +271,7 @@ func fullStores(t *testing.T) stores {
 	return s
 }
 
-// TestInvalidInputIsNeverAnInternalError: whatever a caller sends, the reply does not blame the hub.
+// TestInvalidInputIsNeverAnInternalError: no input of a caller results in an internal error.
 func TestInvalidInputIsNeverAnInternalError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{image: true, stores: fullStores(t), auth: &auth.Config{Token: "secret"}})
@@ -281,10 +281,10 @@ func TestInvalidInputIsNeverAnInternalError(t *testing.T) {
 	w := &walker{t: t, base: r.server.URL, header: http.Header{key[0]: key[1:]}}
 	for _, o := range op.NewTable(r.hub.Ops()).All() {
 		if o.Stream != nil || o.Name == "sandbox_delete" || o.Name == "e2b_kill" {
-			continue // deletes what the others need, or never ends
+			continue // deletes objects that other operations need, or never ends
 		}
 		w.walk(o, usual, required(o))
-		r.do("POST", "/api/v1/sandbox", `{"name":"a","timeout":-1}`, key...) // unless it is still there
+		r.do("POST", "/api/v1/sandbox", `{"name":"a","timeout":-1}`, key...) // unless it still exists
 		r.sweep("a", key...)
 	}
 	t.Logf("%d calls", w.calls)

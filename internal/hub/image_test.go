@@ -20,7 +20,7 @@ import (
 type shelf struct {
 	mu    sync.Mutex
 	refs  map[string]int64
-	grows atomic.Int64 // factor by which an archive grows; 0 is 1
+	grows atomic.Int64 // expansion factor of an archive; 0 means 1
 }
 
 func (s *shelf) ImportImage(_ context.Context, path, ref string) error {
@@ -83,8 +83,8 @@ func (r *rig) importArchive(name string, content []byte, headers ...string) repl
 	return r.send(req, headers...)
 }
 
-// TestImagesCountForTheirOwner: what a tenant imports takes from its disk limit, before and after a
-// restart, and an archive that does not fit is not even stored.
+// TestImagesCountForTheirOwner: a tenant's imports count against its disk limit, before and after a
+// restart. An archive that exceeds the limit is not stored.
 func TestImagesCountForTheirOwner(t *testing.T) {
 	t.Parallel()
 	scratch := t.TempDir()
@@ -115,11 +115,11 @@ func TestImagesCountForTheirOwner(t *testing.T) {
 	want("a sandbox that does not fit after a restart",
 		r.do("POST", "/api/v1/sandbox", `{"name":"a","disk_limit":"9Mi"}`, anna...), 429, "disk")
 	want("usage after a restart", r.do("GET", "/api/v1/usage", "", anna...), 200, `"disk":"2Mi"`)
-	// Archives are smaller than what is in them.
+	// Archives are smaller than their content.
 	r.provider.grows.Store(6)
 	want("one that grows", r.importImage("three", 2<<20, anna...), 429, "disk")
 	if a := r.do("GET", "/api/v1/image", "", anna...); strings.Contains(a.Body, "three") {
-		t.Errorf("got %s, want no image that does not fit", a.Body)
+		t.Errorf("got %s, want no image that exceeds the limit", a.Body)
 	}
 	r.provider.grows.Store(0)
 	want("a deletion", r.do("DELETE", "/api/v1/image/one", "", anna...), 200, "deleted")

@@ -56,7 +56,7 @@ func TestCompatibleReplies(t *testing.T) {
 	}
 }
 
-// TestFieldsDoNotLeak: one request's fields never show in the next.
+// TestFieldsDoNotLeak: fields of one request never appear in the next.
 func TestFieldsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "env.json")
@@ -85,7 +85,7 @@ func TestFieldsDoNotLeak(t *testing.T) {
 	wait.Wait()
 }
 
-// TestEveryFieldTakesEffect holds what the provider is given against the request.
+// TestEveryFieldTakesEffect compares the spec that the provider gets with the request.
 func TestEveryFieldTakesEffect(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
@@ -123,8 +123,8 @@ func TestEveryFieldTakesEffect(t *testing.T) {
 	}
 }
 
-// TestRatesAreInherited: defaults apply to sandboxes that do not say, copies have those of the original,
-// and the egress proxy keeps them.
+// TestRatesAreInherited: the default rates apply to sandboxes without their own, copies have the rates of the
+// original, and the egress proxy enforces them.
 func TestRatesAreInherited(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -149,7 +149,7 @@ func TestRatesAreInherited(t *testing.T) {
 	if slices.Sort(opened); !slices.Equal(opened, []int64{64 << 10, 64 << 10, 1 << 20}) {
 		t.Errorf("got the bandwidths %d, want 65536 twice and 1048576", opened)
 	}
-	// What cannot be limited is refused, not ignored.
+	// Unsupported limits are rejected, not ignored.
 	bare := newRig(t, setup{bare: true})
 	for _, body := range []string{`{"name":"a","disk_rate_limit":"8Mi"}`, `{"name":"a","bandwidth_limit":"8Mi"}`} {
 		if a := bare.do("POST", "/api/v1/sandbox", body); a.Status != 400 || !strings.Contains(a.Error, "cannot limit") {
@@ -158,7 +158,7 @@ func TestRatesAreInherited(t *testing.T) {
 	}
 }
 
-// TestInvalidInputIsRejected: nothing of a request can become anything but data.
+// TestInvalidInputIsRejected: input is never interpreted as anything other than data.
 func TestInvalidInputIsRejected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
@@ -198,7 +198,7 @@ func TestInvalidInputIsRejected(t *testing.T) {
 	}
 }
 
-// TestFailedCreateLeavesNothing: not ready in time, canceled, deleted meanwhile.
+// TestFailedCreateLeavesNothing: not ready in time, canceled, or deleted during the create.
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) { g.ready = func() bool { return false } }})
@@ -387,7 +387,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestSmallProvider: what a provider cannot do is said plainly.
+// TestSmallProvider: operations that a provider does not support return a clear error.
 func TestSmallProvider(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{bare: true})

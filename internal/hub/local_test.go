@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// TestLocalProvider is the hub on the provider that it is made for.
+// TestLocalProvider runs the hub on the local provider.
 func TestLocalProvider(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.Need(t, "go")
@@ -38,7 +38,7 @@ func TestLocalProvider(t *testing.T) {
 			t.Errorf("after %s: %d %s", verb, got.Status, got.Body)
 		}
 	}
-	// The egress proxy rejects data that is no request.
+	// The egress proxy rejects data that is not a request.
 	way := func() {
 		t.Helper()
 		if got := r.do("GET", "/sandbox/a/egress", ""); !strings.Contains(got.Body, "400 Bad Request") {
@@ -87,9 +87,9 @@ func newMachine(t *testing.T) *machine {
 	return &machine{rig: &rig{t: t}, cfg: cfg}
 }
 
-// clean deletes everything and stops.
+// clean deletes all sandboxes and stops.
 func (m *machine) clean() {
-	m.closeHub() // it may still create
+	m.closeHub() // it may still create sandboxes
 	list, err := m.p.List(context.Background(), sandbox.Filter{})
 	if err != nil {
 		m.t.Error(err)
@@ -110,7 +110,7 @@ func (m *machine) start() {
 	}
 	c := rest.Config{Dialect: rest.Hub, Caller: func(_ context.Context, c *op.Call) { c.Role = "admin" }}
 	var own stores
-	if m.stores != nil { // then callers say who they are
+	if m.stores != nil { // then requests carry an identity
 		own = m.stores()
 		c.Caller, c.Guard = nil, asSubject
 	}
@@ -121,7 +121,7 @@ func (m *machine) start() {
 		c.Caller = m.hub.Caller
 	}
 	m.server = httptest.NewServer(rest.New(c))
-	// Until it has been taken up there is no box to ask for.
+	// The fleet has no box for the sandbox until it has adopted it.
 	list, _ := p.List(m.t.Context(), sandbox.Filter{})
 	poll(m.t, "all are taken up", func() bool {
 		return !slices.ContainsFunc(list, func(sb sandbox.Sandbox) bool { return !m.hub.fleet.Knows(sb.ID) })

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// TestToolListIsMarked: a warning says that the sandbox wrote the list.
+// TestToolListIsMarked: a warning says that the list comes from the sandbox.
 func TestToolListIsMarked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
@@ -28,8 +28,8 @@ func TestToolListIsMarked(t *testing.T) {
 	}
 }
 
-// TestOlderCopyOfTheLogIsDetected: a whole older copy of a log is valid in itself, with or
-// without a key. The hub knows better, while it runs and after a start.
+// TestOlderCopyOfTheLogIsDetected: a complete older copy of a log is valid on its own, with or
+// without a key. The hub detects it, both while running and after a start.
 func TestOlderCopyOfTheLogIsDetected(t *testing.T) {
 	t.Parallel()
 	cfg := Config{State: t.TempDir(), Audit: Audit{Enabled: true}, Log: slog.New(slog.DiscardHandler)}
@@ -77,7 +77,7 @@ func TestOlderCopyOfTheLogIsDetected(t *testing.T) {
 	write(3)
 	shut()
 	if replaced() {
-		t.Error("got a line about an old copy, want none")
+		t.Error("got a log line about an older copy, want none")
 	}
 	put := func() {
 		t.Helper()
@@ -88,7 +88,7 @@ func TestOlderCopyOfTheLogIsDetected(t *testing.T) {
 	put()
 	open()
 	if !replaced() {
-		t.Error("got no line about the old copy, want one")
+		t.Error("got no log line about the older copy, want one")
 	}
 	write(3)
 	// While it runs, a verification knows the last line.
@@ -104,8 +104,8 @@ func TestOlderCopyOfTheLogIsDetected(t *testing.T) {
 	s.close()
 }
 
-// TestOnlyAdminsSeeVariablesOfEnvironments: what the operator puts into an environment
-// may be a secret; tenants see that the environment exists.
+// TestOnlyAdminsSeeVariablesOfEnvironments: variables that the operator sets in an environment
+// may be secret. Tenants only see that the environment exists.
 func TestOnlyAdminsSeeVariablesOfEnvironments(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "environments.json")

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// worker adds the tools that run something: they say what they were asked, report progress, or hang.
+// worker adds the tools that run code: they return their arguments, report progress, or hang.
 func worker(entered chan struct{}) func(*guestServer) {
 	return func(g *guestServer) {
 		run := func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -19,7 +19,7 @@ func worker(entered chan struct{}) func(*guestServer) {
 			switch {
 			case strings.Contains(args, "hang"):
 				entered <- struct{}{}
-				entered <- struct{}{} // until the test lets go: a sandbox cannot be deleted amidst a call of this fake
+				entered <- struct{}{} // until the test receives: this fake cannot delete a sandbox during a call
 				return nil, ctx.Err()
 			case strings.Contains(args, "report"):
 				for _, message := range []string{"half done", strings.Repeat("ü", 5000)} {
@@ -28,7 +28,7 @@ func worker(entered chan struct{}) func(*guestServer) {
 						return nil, err
 					}
 				}
-				<-entered // the result comes after the report was heard
+				<-entered // return the result after the progress was received
 			case strings.Contains(args, "fail"):
 				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "it failed"}}}, nil
 			}
@@ -52,7 +52,7 @@ func (r *rig) names() (all []string) {
 	return all
 }
 
-// TestRunInNewSandbox: a sandbox is made, used and deleted in one call, whatever comes of it.
+// TestRunInNewSandbox: one call creates, uses and deletes a sandbox, even if the call fails.
 func TestRunInNewSandbox(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
@@ -94,7 +94,7 @@ func TestRunInNewSandbox(t *testing.T) {
 	testenv.Poll(t, "the sandbox of the canceled call is deleted", func() bool { return len(r.names()) == 0 })
 }
 
-// TestExecuteInSandboxes: results of many are gathered, and one that fails does not affect the others.
+// TestExecuteInSandboxes: the results of all sandboxes are collected, and a failure of one does not affect the others.
 func TestExecuteInSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: worker(nil)})
@@ -114,7 +114,7 @@ func TestExecuteInSandboxes(t *testing.T) {
 	}
 }
 
-// TestProgressOfASandboxsTool: what a tool inside reports reaches the agent, bounded.
+// TestProgressOfASandboxsTool: progress of a tool in the sandbox is forwarded to the agent, limited in size.
 func TestProgressOfASandboxsTool(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})

@@ -9,7 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 )
 
-// guarded is a hub behind a real sign-in, with one credential or none.
+// guarded is a hub with real authentication, with one credential or none.
 func guarded(t *testing.T, key string) *rig {
 	t.Helper()
 	var r *rig
@@ -20,7 +20,7 @@ func guarded(t *testing.T, key string) *rig {
 	return r
 }
 
-// lateSessions are those of the guard of a rig that is not there yet.
+// lateSessions are the sessions of a guard that is created later.
 type lateSessions struct{ of **rig }
 
 func (s lateSessions) IssueFor(ctx context.Context, site string) (string, error) {
@@ -54,8 +54,8 @@ func (r *rig) cookie(host string, id auth.Identity) string {
 
 var operator = auth.Identity{Operator: true}
 
-// A browser that comes by path is sent where the site has an origin, with a session that
-// counts there only.
+// A browser that uses a path is redirected to the site's own origin, with a session that
+// is valid there only.
 func TestVisitsAreRedirectedToOrigin(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")
@@ -78,7 +78,7 @@ func TestVisitsAreRedirectedToOrigin(t *testing.T) {
 			t.Errorf("%s%s: got %d to %q, want %s…", c.host, c.path, a.Status, a.Header.Get("Location"), c.want)
 			continue
 		}
-		// The ticket is for that site only, and so is the session that it starts.
+		// The ticket and the session that it starts are valid for that site only.
 		site, _, _ := strings.Cut(strings.TrimPrefix(c.want, "http://"), "/")
 		for _, other := range []string{c.host, "b." + site, strings.Replace(site, "a.", "b.", 1)} {
 			ticket, err := r.guard.IssueFor(auth.NewContext(context.Background(), operator), siteKey(site))
@@ -92,7 +92,7 @@ func TestVisitsAreRedirectedToOrigin(t *testing.T) {
 		a = r.do("GET", "/x?ticket="+to, "", with(visit, "Host", site)...)
 		own, _, _ := strings.Cut(a.Header.Get("Set-Cookie"), ";")
 		if a.Status != 303 || own == "" || strings.Contains(a.Header.Get("Set-Cookie"), "Domain") {
-			t.Fatalf("%s: got %d %v, want a session of this host alone", site, a.Status, a.Header)
+			t.Fatalf("%s: got %d %v, want a session of this host only", site, a.Status, a.Header)
 		}
 		if s := r.seen("GET", "/y", "", "Host", site, "Cookie", own); s.URI != "/y" || s.Header.Get("Cookie") != "" {
 			t.Errorf("%s: got %+v, want the request without the session", site, s)
@@ -128,14 +128,14 @@ func TestProgramsAreServedByPath(t *testing.T) {
 				}
 			}
 		}
-		// Even one that sends what a browser would, if it authenticates as a program.
+		// This includes a program that sends a browser's headers, if it authenticates as a program.
 		if a := r.do("GET", "/sandbox/a/v1/x", "", with(visit, "X-API-Key", key, "Host", "localhost")...); key != "" && a.Status != 200 {
 			t.Errorf("got %d, want 200", a.Status)
 		}
 	}
 }
 
-// Where there are no names, pages have no origin, and a pass for their own site.
+// Without host names, pages have no origin, but a pass for their own site.
 func TestPagesAtIPAddressHaveNoOrigin(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"secret", ""} {
@@ -181,7 +181,7 @@ func TestPagesAtIPAddressHaveNoOrigin(t *testing.T) {
 			if a := r.do("GET", path, "", opaque...); a.Status == 200 {
 				t.Errorf("%s: got %d %s, want a rejection", path, a.Status, a.Body)
 			}
-			// A visit goes back to the hub, which knows the browser: a pass never gives another.
+			// A navigation is redirected to the hub, which has the browser's session. A pass never creates another pass.
 			if a := r.do("GET", path, "", visit...); a.Status == 200 || strings.Contains(a.Header.Get("Location"), "~") {
 				t.Errorf("%s, visited: got %d %v, want no other pass", path, a.Status, a.Header)
 			}
@@ -201,7 +201,7 @@ func TestPagesAtIPAddressHaveNoOrigin(t *testing.T) {
 	}
 }
 
-// A sandbox's server shows its ports by path as well, which must not be in its own origin.
+// A sandbox's server also serves its ports by path. They must not share its origin.
 func TestPortHasItsOwnOrigin(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")
@@ -218,26 +218,26 @@ func TestPortHasItsOwnOrigin(t *testing.T) {
 	if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox ") {
 		t.Errorf("program: got %d %v, want 200 without an origin", a.Status, a.Header)
 	}
-	// In a frame: cookies of another host are kept from it, so it gets a pass.
+	// A frame does not get the cookies of another host, so it gets a pass.
 	framed := []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe", "Sec-Fetch-Site", "same-origin", "Accept", "text/html"}
 	a = r.do("GET", "/proxy/3000/x", "", with(framed, "Host", "a.localhost:99", "Cookie", own)...)
 	if to := a.Header.Get("Location"); a.Status != 303 ||
 		!strings.HasPrefix(to, "http://hub.example.com:99/sandbox/a/~") || !strings.HasSuffix(to, "/proxy/3000/x") {
 		t.Errorf("framed: got %d to %q, want a pass at the hub", a.Status, to)
 	}
-	// A page of the server cannot be framed by others, who could lay it under theirs.
+	// Other sites cannot frame a page of the server, which prevents clickjacking.
 	if a := r.do("GET", "/x", "", "Host", "a.localhost:99", "Cookie",
 		own); a.Header.Get("Content-Security-Policy") != "frame-ancestors 'self'" {
 		t.Errorf("got %v, want frame-ancestors", a.Header)
 	}
-	// Without a session a person is sent to the hub, for the same page.
+	// Without a session, a browser is redirected to the same page at the hub.
 	a = r.do("GET", "/x?y=1", "", with(visit, "Host", "3000-a.localhost:99")...)
 	if to := a.Header.Get("Location"); a.Status != 303 || to != "http://hub.example.com:99/sandbox/a/proxy/3000/x?y=1" {
 		t.Errorf("got %d to %q, want the page at the hub", a.Status, to)
 	}
 }
 
-// The headers of a site speak for itself only.
+// The headers of a site apply to that site only.
 func TestHeadersOfSite(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -256,12 +256,12 @@ func TestHeadersOfSite(t *testing.T) {
 		h := r.do("GET", "/give", "", "Host", host).Header
 		if h.Get("Clear-Site-Data")+h.Get("Strict-Transport-Security") != "" ||
 			strings.Join(h["Set-Cookie"], "|") != "k=v; Path=/x" || strings.Join(h["Content-Security-Policy"], "|") != policy {
-			t.Errorf("%s: got %v, want headers for this host alone, and the policy %s", host, h, policy)
+			t.Errorf("%s: got %v, want headers for this host only, and the policy %s", host, h, policy)
 		}
 	}
 }
 
-// A name that reads like a port of another sandbox is no way into it.
+// A name that looks like a port of another sandbox gives no access to it.
 func TestNameLikePort(t *testing.T) {
 	t.Parallel()
 	r := guarded(t, "secret")

@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// pipeProvider is a provider without sockets, so that time can be made to pass: its
-// sandboxes are reached through pipes.
+// pipeProvider is a provider that connects to its sandboxes through pipes instead of sockets,
+// so that tests can use simulated time.
 type pipeProvider struct {
 	table *sandbox.Table[*pipeBox]
 	run   func(sandbox.Sandbox) http.Handler

@@ -73,7 +73,7 @@ func layerOf(t *testing.T, files ...content) []byte {
 	return b.Bytes()
 }
 
-// pattern is content that takes space on a disk, and hardly any compressed.
+// pattern is content that uses disk space but compresses to almost nothing.
 type pattern struct{}
 
 func (pattern) Read(b []byte) (int, error) {
@@ -83,7 +83,7 @@ func (pattern) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// dockerArchive is what docker save writes.
+// dockerArchive returns an archive as docker save writes it.
 func dockerArchive(t *testing.T, layers ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -136,7 +136,7 @@ func newQuotaMachine(t *testing.T, limit int64) *machine {
 	return m
 }
 
-// stored is what the image store holds, in bytes on the disk, and how many images and layers.
+// stored returns the size of the image store on disk in bytes, and the number of images and layers.
 func (m *machine) stored() (size int64, parts int) {
 	m.t.Helper()
 	filepath.WalkDir(m.cfg.Images.Dir, func(_ string, d fs.DirEntry, err error) error {
@@ -145,7 +145,7 @@ func (m *machine) stored() (size int64, parts int) {
 				size += info.Size()
 			}
 		}
-		return nil // what is removed meanwhile does not count
+		return nil // files that are removed during the walk do not count
 	})
 	for _, part := range []string{"images", "layers", "tmp"} {
 		found, _ := filepath.Glob(filepath.Join(m.cfg.Images.Dir, part, "*"))
@@ -154,7 +154,7 @@ func (m *machine) stored() (size int64, parts int) {
 	return size, parts
 }
 
-// usage is what a tenant holds.
+// usage returns the usage of a tenant.
 func (m *machine) usage(who ...string) usage.UsageOut {
 	m.t.Helper()
 	a := m.do("GET", "/api/v1/usage", "", who...)
@@ -166,7 +166,7 @@ func (m *machine) usage(who ...string) usage.UsageOut {
 }
 
 // TestRejectedImportLeavesNothing: an archive that expands to more than the tenant's quota is
-// refused before that is on the disk, and nothing of it stays.
+// rejected before it exceeds the quota on disk, and leaves no files.
 func TestRejectedImportLeavesNothing(t *testing.T) {
 	const limit = 32 << 20
 	m := newQuotaMachine(t, limit)
@@ -209,7 +209,7 @@ func TestRejectedImportLeavesNothing(t *testing.T) {
 		t.Errorf("usage: got %q, want none", u.Disk)
 	}
 	if a := m.importArchive("fits", dockerArchive(t, layerOf(t, content{name: "f", size: 30 << 20})), anna...); a.Status != 200 {
-		t.Errorf("one that fits: got %d %s, want 200", a.Status, a.Body)
+		t.Errorf("an archive within the quota: got %d %s, want 200", a.Status, a.Body)
 	}
 	if a := m.do("DELETE", "/api/v1/image/fits", "", anna...); a.Status != 200 {
 		t.Errorf("delete: got %d %s, want 200", a.Status, a.Body)
@@ -217,7 +217,7 @@ func TestRejectedImportLeavesNothing(t *testing.T) {
 	poll(t, "the deleted image is gone", func() bool { _, parts := m.stored(); return parts == 0 })
 }
 
-// TestConcurrentImportsShareTheQuota: imports at the same time cannot each have all that is left.
+// TestConcurrentImportsShareTheQuota: concurrent imports cannot each use the full free quota.
 func TestConcurrentImportsShareTheQuota(t *testing.T) {
 	const limit = 32 << 20
 	m := newQuotaMachine(t, limit)
@@ -245,8 +245,8 @@ func TestConcurrentImportsShareTheQuota(t *testing.T) {
 	poll(t, "only what was accepted is on the disk", func() bool { size, _ := m.stored(); return size <= stored.Load()*21<<20 })
 }
 
-// TestPulledImagesCount: what a sandbox is created from takes from its owner's quota while the
-// owner uses it, and a pull stops where the quota ends.
+// TestPulledImagesCount: the image of a sandbox counts against its owner's quota while the
+// owner uses it, and a pull stops when the quota is exceeded.
 func TestPulledImagesCount(t *testing.T) {
 	const limit = 64 << 20
 	m := newQuotaMachine(t, limit)
@@ -289,7 +289,7 @@ func TestPulledImagesCount(t *testing.T) {
 		return mib
 	}
 	if a := create("good", "/good:1"); a.Status != 200 {
-		t.Fatalf("an image that fits: got %d %s, want 200", a.Status, a.Body)
+		t.Fatalf("an image within the quota: got %d %s, want 200", a.Status, a.Body)
 	}
 	first := disk()
 	if first < 16+20 || first > 16+20+20 {
@@ -319,7 +319,7 @@ func push(t *testing.T, ref string, archive []byte) {
 	}
 }
 
-// TestRecordsAndSnapshotsCount: what is kept of deleted sandboxes takes from the quota, too, and
+// TestRecordsAndSnapshotsCount: stored data of deleted sandboxes counts against the quota, and
 // an owner without free quota cannot store more.
 func TestRecordsAndSnapshotsCount(t *testing.T) {
 	t.Parallel()
@@ -345,7 +345,7 @@ func TestRecordsAndSnapshotsCount(t *testing.T) {
 		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}
 	if a := r.do("GET", "/api/v1/usage", "", anna...); !strings.Contains(a.Body, `"disk":"1Mi"`) {
-		t.Errorf("usage after the record's end: got %s, want the sandbox only", a.Body)
+		t.Errorf("usage after the record was deleted: got %s, want the sandbox only", a.Body)
 	}
 	if a := r.do("POST", "/api/v1/volume", `{"name":"v"}`, anna...); a.Status != 200 {
 		t.Errorf("got %d %s, want 200", a.Status, a.Body)

@@ -37,7 +37,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// provider is mem with the abilities that it lacks.
+// provider is mem plus the features that mem lacks.
 type provider struct {
 	*mem.Provider
 	shelf
@@ -46,11 +46,11 @@ type provider struct {
 	starts  atomic.Int64
 	slow    chan struct{} // if not nil, resume and start wait for it
 	image   bool
-	cpus    int64 // 0: it does not say
+	cpus    int64 // 0: unknown
 	memory  int64
 
-	refuse atomic.Int64 // how many connections fail
-	drowse atomic.Int64 // how often the sandbox is found asleep
+	refuse atomic.Int64 // number of connections that fail
+	drowse atomic.Int64 // number of times that the sandbox is found suspended
 	mu     sync.Mutex
 	egress []net.Listener
 }
@@ -121,7 +121,7 @@ func (p *provider) Start(ctx context.Context, id string) error {
 	return p.Provider.Start(ctx, id)
 }
 
-// Endpoint leads to other ports by dialing this very machine.
+// Endpoint connects to other ports on the machine of the test.
 func (p *provider) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
 	if port == 0 {
 		if p.drowse.Add(-1) >= 0 {
@@ -154,7 +154,7 @@ type guestServer struct {
 
 func (g *guestServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/") && r.URL.Path != "/" {
-		g.echo(w, r) // the mux would clean it
+		g.echo(w, r) // the mux would clean the path
 		return
 	}
 	g.mux.ServeHTTP(w, r)
@@ -163,7 +163,7 @@ func (g *guestServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *guestServer) Pause()  {}
 func (g *guestServer) Resume() {}
 
-// Close forgets the sessions of the tools, as the end of the program does.
+// Close discards the sessions of the tools, as the end of the program does.
 func (g *guestServer) Close() error {
 	for s := range g.tools.Sessions() {
 		s.Close()
@@ -177,7 +177,7 @@ func (g *guestServer) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// seen is what the server inside saw of a request.
+// seen is a request as the server inside received it.
 type seen struct {
 	Method, URI, Host, Body string
 	Header                  http.Header
@@ -211,7 +211,7 @@ func websocketEcho(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newGuest makes the program of a sandbox; more adds to it.
+// newGuest creates the program of a sandbox; more extends it.
 func newGuest(sb sandbox.Sandbox, more func(*guestServer)) *guestServer {
 	g := &guestServer{sb: sb, mux: http.NewServeMux(), tools: toolServer(sb)}
 	g.mux.HandleFunc("GET /readyz", g.readyz)
@@ -270,9 +270,9 @@ type setup struct {
 	more   func(*guestServer) // added to every program inside
 	auth   *auth.Config
 	slow   chan struct{}
-	bare   bool // only what mem can do
+	bare   bool // only the features of mem
 
-	image  bool // it claims to know images
+	image  bool // the provider claims to support images
 	cpus   int64
 	memory int64
 }
@@ -342,7 +342,7 @@ func (r *rig) open(s setup) {
 	r.server = httptest.NewServer(rest.New(c))
 }
 
-// asSubject takes the subject from a header.
+// asSubject reads the subject from a header.
 func asSubject(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		next.ServeHTTP(w, q.WithContext(auth.NewContext(q.Context(), auth.Identity{Subject: q.Header.Get("X-Test-Subject")})))
@@ -358,7 +358,7 @@ func (r *rig) close() {
 	r.provider.Close()
 }
 
-// sandbox is the only one of that name.
+// sandbox returns the only sandbox of that name.
 func (r *rig) sandbox(name string) sandbox.Sandbox {
 	r.t.Helper()
 	list, err := r.hub.cfg.Provider.List(context.Background(), sandbox.Filter{Name: name})
@@ -368,7 +368,7 @@ func (r *rig) sandbox(name string) sandbox.Sandbox {
 	return list[0]
 }
 
-// openRequests is the number of in-flight requests into a sandbox.
+// openRequests returns the number of in-flight requests to a sandbox.
 func (r *rig) openRequests(name string) int {
 	r.t.Helper()
 	return r.hub.fleet.OpenRequests(r.sandbox(name))
@@ -385,7 +385,7 @@ func (r *rig) closeIdle(name string) {
 	b.CloseIdleConnections()
 }
 
-// reply is an answer of the hub.
+// reply is a response of the hub.
 type reply struct {
 	Status int             `json:"-"`
 	Header http.Header     `json:"-"`
@@ -427,7 +427,7 @@ func (r *rig) send(req *http.Request, header ...string) reply {
 	return out
 }
 
-// create makes a sandbox and shows it.
+// create creates a sandbox and returns it.
 func (r *rig) create(body string, header ...string) lifecycle.Object {
 	r.t.Helper()
 	return r.object(r.do("POST", "/api/v1/sandbox?full=true", body, header...))
@@ -447,7 +447,7 @@ func (r *rig) status(name string) string {
 	return r.object(r.do("GET", "/api/v1/sandbox/"+name, "")).Status
 }
 
-// seen sends a request into a sandbox and returns what arrived.
+// seen sends a request to a sandbox and returns the request that it received.
 func (r *rig) seen(method, path, body string, header ...string) seen {
 	r.t.Helper()
 	a := r.do(method, path, body, header...)
@@ -458,10 +458,10 @@ func (r *rig) seen(method, path, body string, header ...string) seen {
 	return s
 }
 
-// poll waits until something is true.
+// poll waits until a condition is true.
 func poll(t testing.TB, what string, ok func() bool) { t.Helper(); testenv.Poll(t, what, ok) }
 
-// contextUntil ends when something is true.
+// contextUntil returns a context that is canceled when a condition is true.
 func contextUntil(t testing.TB, ok func() bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

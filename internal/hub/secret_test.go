@@ -24,7 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// initServers collects the requests that initialize servers inside at their start.
+// initServers collects the requests that initialize the servers of sandboxes.
 type initServers struct {
 	mu   sync.Mutex
 	list []pool.Init
@@ -228,7 +228,7 @@ func TestSandboxWithoutItsSecretsIsDeleted(t *testing.T) {
 	s.checkNoSecrets()
 }
 
-// fetchOut sends a request through the egress proxy that was opened as the nth, and returns the
+// fetchOut sends a request through the nth egress proxy that was opened, and returns the
 // response.
 func (r *rig) fetchOut(n int, host string) string {
 	t := r.t

@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 )
 
-// TestE2BTokensExpireWithKey: what a key got of a sandbox ends when the key is revoked: tokens,
-// signed URLs, and open sockets. Another key of the tenant goes on with its own.
+// TestE2BTokensExpireWithKey: when a key is revoked, its access to a sandbox ends: tokens,
+// signed URLs, and open sockets. The access of the tenant's other keys stays valid.
 func TestE2BTokensExpireWithKey(t *testing.T) {
 	t.Parallel()
 	keys, err := tenant.Open(tenant.Config{Path: filepath.Join(t.TempDir(), "keys.json")})
@@ -39,7 +39,7 @@ func TestE2BTokensExpireWithKey(t *testing.T) {
 	made := created(t, r.do("POST", "/v2/sandboxes", `{"templateID":"base"}`, "X-Api-Key", first))
 	joined := created(t, r.do("POST", "/v2/sandboxes/"+made.SandboxID+"/connect", `{}`, "X-Api-Key", second))
 	if made.AccessToken == joined.AccessToken || made.TrafficToken == joined.TrafficToken {
-		t.Errorf("two keys have the tokens %v and %v, want each its own", made, joined)
+		t.Errorf("two keys got the tokens %v and %v, want different tokens for each", made, joined)
 	}
 	doors := func(c e2b.Created) map[string]int {
 		to := []string{"E2b-Sandbox-Id", c.SandboxID, "E2b-Sandbox-Port"}
@@ -74,7 +74,7 @@ func TestE2BTokensExpireWithKey(t *testing.T) {
 	open("the revoked creator", made, false)
 	open("another key after that", joined, true)
 	if _, _, err := socket.Read(t.Context()); err == nil {
-		t.Error("an open socket goes on after the key's end, want it closed")
+		t.Error("a socket is open after its key was revoked, want it closed")
 	}
 }
 
@@ -86,7 +86,7 @@ func created(t *testing.T, a reply) (c e2b.Created) {
 	return c
 }
 
-// signedURL is what a client makes of a token.
+// signedURL returns the URL that a client signs with a token.
 func signedURL(token, path string) string {
 	sum := sha256.Sum256([]byte(path + ":read:user:" + token))
 	return "/files?" + url.Values{"path": {path}, "username": {"user"},

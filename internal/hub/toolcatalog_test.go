@@ -110,7 +110,7 @@ func TestAgentDiscoversTools(t *testing.T) {
 	}
 	if got := said(a.call("listSandboxTools",
 		object{"sandbox_name": name, "tool_name": "say"})); !strings.Contains(got, `"inputSchema"`) || strings.Contains(got, `"fail"`) {
-		t.Errorf("listSandboxTools: got %s, want the arguments of say alone", got)
+		t.Errorf("listSandboxTools: got %s, want only the arguments of say", got)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestAgentCallsTools(t *testing.T) {
 		}
 	}
 	if left := r.store.Left(); len(left) > 0 {
-		t.Errorf("got %v left behind, want nothing", left)
+		t.Errorf("got %v left, want none", left)
 	}
 	for _, c := range []struct {
 		tool string
@@ -189,17 +189,17 @@ func TestResultsAreForwarded(t *testing.T) {
 		t.Errorf("got %+v, want the sandbox's own error", res)
 	}
 	if res := exec("nothing", object{}); !res.IsError || !strings.Contains(said(res), `unknown tool "nothing"`) {
-		t.Errorf("got %s, want that the tool is unknown", said(res))
+		t.Errorf("got %s, want an error that the tool is unknown", said(res))
 	}
 	if res := exec("say", `{"as":"text"}`); said(res) != `a {"as":"text"}` {
 		t.Errorf(`got %s, want a {"as":"text"}`, said(res))
 	}
 	for _, args := range []any{[]any{1}, "text", 5} {
 		if res := exec("say", args); !res.IsError || !strings.Contains(said(res), "must be an object") {
-			t.Errorf("arguments %v: got %s, want that they must be an object", args, said(res))
+			t.Errorf("arguments %v: got %s, want an error that they must be an object", args, said(res))
 		}
 	}
-	// Small scripts call without a handshake.
+	// Simple scripts call tools without a handshake.
 	reply := r.do("POST", "/mcp", `{"method":"tools/call","params":{"name":"sandboxExecutor",`+
 		`"arguments":{"sandbox_name":"a","tool_name":"say","arguments":{"b":2}}}}`)
 	if reply.Status != 200 || !strings.Contains(reply.Body, `a {\"b\":2}`) ||
@@ -208,7 +208,7 @@ func TestResultsAreForwarded(t *testing.T) {
 	}
 }
 
-// forgetful notes which sandboxes the hub forgets.
+// forgetful records the sandboxes whose sessions the hub closes.
 type forgetful struct {
 	toolcatalog.Remote
 	forgotten chan string
@@ -264,7 +264,7 @@ func TestConcurrentCalls(t *testing.T) {
 	wait.Wait()
 }
 
-// TestSandboxWithoutTools: a custom image need not offer any.
+// TestSandboxWithoutTools: a custom image can have no tools.
 func TestSandboxWithoutTools(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -274,7 +274,7 @@ func TestSandboxWithoutTools(t *testing.T) {
 	a := r.agent(as{})
 	res := a.call("createSandbox", object{"name": "a"})
 	if res.IsError || !strings.Contains(said(res), "Its tools cannot be listed") || !strings.HasSuffix(said(res), "\n[]") {
-		t.Errorf("createSandbox: got %s, want an empty list of tools and why", said(res))
+		t.Errorf("createSandbox: got %s, want an empty list of tools and the reason", said(res))
 	}
 	if res := a.call("sandboxExecutor", object{"sandbox_name": "a", "tool_name": "x"}); !res.IsError {
 		t.Errorf("sandboxExecutor: got %s, want an error", said(res))
@@ -309,7 +309,7 @@ func TestCallIsCanceledWhenHubStops(t *testing.T) {
 	}()
 	<-entered
 	if n := r.openRequests("a"); n != 1 {
-		t.Errorf("got %d requests under way, want 1", n)
+		t.Errorf("got %d in-flight requests, want 1", n)
 	}
 	cancel()
 	if err := <-ended; err == nil {
@@ -320,7 +320,7 @@ func TestCallIsCanceledWhenHubStops(t *testing.T) {
 	r.hub.Close()
 }
 
-// TestEndlessReplies: a sandbox cannot fill the hub's memory.
+// TestEndlessReplies: replies of a sandbox cannot exhaust the hub's memory.
 func TestEndlessReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -338,6 +338,6 @@ func TestEndlessReplies(t *testing.T) {
 	}})
 	res := r.agent(as{}).call("createSandbox", object{"name": "a"})
 	if res.IsError || !strings.Contains(said(res), "Its tools cannot be listed") {
-		t.Errorf("createSandbox: got %s, want that its tools cannot be listed", said(res))
+		t.Errorf("createSandbox: got %s, want an error that its tools cannot be listed", said(res))
 	}
 }

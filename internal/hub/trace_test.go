@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
-// TestTraces: a call is a span below the caller's, and the sandbox goes on with it.
+// TestTraces: a call is a child span of the caller's span, and the sandbox continues the trace.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -36,7 +36,7 @@ func TestTraces(t *testing.T) {
 	if !strings.HasPrefix(inside, "00-"+trace+"-") || inside == parent {
 		t.Errorf("got %q, want a value that starts with %q and differs from %q", inside, "00-"+trace+"-", parent)
 	}
-	// Who does not want a trace gets none.
+	// A trace that is not sampled is passed through unchanged.
 	quiet := "00-" + trace + "-00f067aa0ba902b7-00"
 	if s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", quiet); s.Header.Get("Traceparent") != quiet {
 		t.Errorf("got %v, want header Traceparent %q", s.Header, quiet)

@@ -23,8 +23,8 @@ func limited(limits map[string]quota.Limits) func() *quota.Keeper {
 	}
 }
 
-// TestQuotasAreExact: of 200 creates at once by three tenants, each gets as
-// many as it may have, and not one more.
+// TestQuotasAreExact: with 200 concurrent creates by three tenants, each tenant gets exactly
+// its quota.
 func TestQuotasAreExact(t *testing.T) {
 	t.Parallel()
 	most := map[string]int{"anna": 7, "bert": 20, "cleo": 31}
@@ -54,7 +54,7 @@ func TestQuotasAreExact(t *testing.T) {
 			t.Errorf("%s: %d made, want %d; %+v", name, made[name], n, u)
 		}
 	}
-	// One goes, one comes.
+	// A deletion frees one slot.
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Owner: "anna"})
 	if err != nil || len(list) != 7 {
 		t.Fatalf("got %v %v, want 7 entries", len(list), err)
@@ -67,7 +67,7 @@ func TestQuotasAreExact(t *testing.T) {
 			t.Errorf("got %d %s, want status %d", a.Status, a.Body, want)
 		}
 	}
-	// A hub that is killed leaves no slot taken and none free that is not.
+	// After a hub is killed, the next hub counts slots exactly.
 	r.server.CloseClientConnections()
 	r.server.Close()
 	r.provider.Abandon()
@@ -83,8 +83,8 @@ func TestQuotasAreExact(t *testing.T) {
 	}
 }
 
-// TestNoSlotLeaks: what fails, is cancelled or goes away by itself gives its
-// room back.
+// TestNoSlotLeaks: creates that fail or are canceled, and sandboxes that disappear, release
+// their quota.
 func TestNoSlotLeaks(t *testing.T) {
 	t.Parallel()
 	keeper := limited(map[string]quota.Limits{"anna": {Sandboxes: 3}})
@@ -129,7 +129,7 @@ func TestNoSlotLeaks(t *testing.T) {
 		return u.Sandboxes == 0 && u.Held == 0 && u.Creating == 0 && u.Waiting == 0
 	})
 	r.create(`{"name":"a"}`, asUser("anna")...)
-	for range 5 { // conflicts and nonsense
+	for range 5 { // conflicts and invalid requests
 		if a := r.do("POST", "/api/v1/sandbox", `{"name":"a"}`, asUser("anna")...); a.Status != 409 {
 			t.Errorf("got %d %s, want 409", a.Status, a.Body)
 		}
@@ -137,7 +137,7 @@ func TestNoSlotLeaks(t *testing.T) {
 			t.Errorf("got %d %s, want 400", a.Status, a.Body)
 		}
 	}
-	// Forks count, all or none.
+	// Forks count against the quota. Either all are created or none.
 	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"count":3}`, asUser("anna")...); a.Status != 429 {
 		t.Errorf("got %d %s, want 429", a.Status, a.Body)
 	}
@@ -150,7 +150,7 @@ func TestNoSlotLeaks(t *testing.T) {
 	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","c"]}`, asUser("anna")...); a.Status != 200 {
 		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}
-	// What goes away behind the hub's back is noticed.
+	// The hub detects sandboxes that are deleted without it.
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Owner: "anna"})
 	if err != nil || len(list) != 3 {
 		t.Fatalf("got %v %v, want 3 entries", len(list), err)
@@ -163,8 +163,8 @@ func TestNoSlotLeaks(t *testing.T) {
 	testenv.Poll(t, "all room is back", func() bool { return r.hub.stores.quota.Usage("anna").Sandboxes == 0 })
 }
 
-// TestConcurrentCallsAreBounded: operations and what leads into sandboxes count,
-// of each tenant on its own.
+// TestConcurrentCallsAreBounded: operations and requests to sandboxes count, separately
+// for each tenant.
 func TestConcurrentCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	keeper := limited(map[string]quota.Limits{"anna": {Calls: 2}})

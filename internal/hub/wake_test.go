@@ -66,7 +66,7 @@ func TestSlowWake(t *testing.T) {
 }
 
 // TestRequestsWaitForBoot: requests for a sandbox that is being created, or whose
-// server is not there yet, wait for it.
+// server is not ready yet, wait for it.
 func TestRequestsWaitForBoot(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
@@ -95,7 +95,7 @@ func TestRequestsWaitForBoot(t *testing.T) {
 	}
 }
 
-// TestServerThatDoesNotWake: a program that just failed is not started again at once.
+// TestServerThatDoesNotWake: a program that just failed is not restarted at once.
 func TestServerThatDoesNotWake(t *testing.T) {
 	inBubble(t, func(q *quiet) {
 		sb := q.make(idle(-1, "stop"))
@@ -122,7 +122,7 @@ func TestServerThatDoesNotWake(t *testing.T) {
 	})
 }
 
-// TestDeletedDuringRequest: a request to a sandbox that is deleted meanwhile gets 404.
+// TestDeletedDuringRequest: a request to a sandbox that is deleted during the request gets 404.
 func TestDeletedDuringRequest(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
@@ -140,15 +140,15 @@ func TestDeletedDuringRequest(t *testing.T) {
 	if a := <-answered; a.Status != 404 {
 		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
-	// A new one of that name is another.
+	// A new sandbox of that name is a different one.
 	r.create(`{"name":"a"}`)
 	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
 		t.Errorf(`got %+v, want URI "/x"`, s)
 	}
 }
 
-// TestRequestsWaitForServer: a server that refuses for a moment, or a sandbox that falls
-// asleep between the look and the connection, is nothing a caller sees.
+// TestRequestsWaitForServer: callers do not notice a server that briefly refuses connections,
+// or a sandbox that is suspended between the check and the connection.
 func TestRequestsWaitForServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// TestMachineVerbsAcceptOnlyTheirSettings looks at the help of verbs that read the hub's settings.
+// TestMachineVerbsAcceptOnlyTheirSettings checks the help of verbs that read the hub's settings.
 func TestMachineVerbsAcceptOnlyTheirSettings(t *testing.T) {
 	t.Parallel()
 	help := func(verb string) string {
@@ -34,7 +34,7 @@ func TestMachineVerbsAcceptOnlyTheirSettings(t *testing.T) {
 		text := help(verb)
 		for _, key := range keys {
 			if !slices.ContainsFunc(fields, func(f config.Field) bool { ok, _ := path.Match(key, f.Key); return ok }) {
-				t.Errorf("%s: there is no setting %q", verb, key)
+				t.Errorf("%s: setting %q does not exist", verb, key)
 			}
 		}
 		for _, f := range fields {

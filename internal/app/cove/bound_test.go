@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// standard are the settings of a hub for which nothing was set.
+// standard are the default settings of a hub.
 func standard(t *testing.T) config.Cove {
 	t.Helper()
 	var cfg config.Cove
@@ -23,7 +23,7 @@ func standard(t *testing.T) config.Cove {
 	return cfg
 }
 
-// TestTenantsHaveLimits by default, in everything that they can take.
+// TestTenantsHaveLimits: by default, every resource that a tenant can use is limited.
 func TestTenantsHaveLimits(t *testing.T) {
 	t.Parallel()
 	l := tenantLimits(standard(t))
@@ -43,7 +43,7 @@ func TestTenantsHaveLimits(t *testing.T) {
 		`{"name":"d","disk_limit":"5000Gi"}`:   "disk",
 	} {
 		if a := r.do(user, "POST", "/api/v1/sandbox", body); a.status != 400 && a.status != 429 || !strings.Contains(a.body, want) {
-			t.Errorf("%s: got %d %s, want a refusal that says %s", body, a.status, a.body, want)
+			t.Errorf("%s: got %d %s, want a rejection that says %s", body, a.status, a.body, want)
 		}
 	}
 	for i := range 4 {
@@ -55,11 +55,11 @@ func TestTenantsHaveLimits(t *testing.T) {
 }
 
 // TestMachineBoundsASandbox: no caller, not even the operator, gets a sandbox with more memory
-// than there is.
+// than the machine has.
 func TestMachineBoundsASandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	r.key("acme", "user") // which reads the admin's
+	r.key("acme", "user") // which reads the admin's key
 	for body, want := range map[string]int{`{"name":"a","memory_limit":"1000Gi"}`: 400,
 		`{"name":"b","memory":"1000Gi"}`: 400, `{"name":"c","memory_limit":"2Gi"}`: 200} {
 		if a := r.do(r.admin, "POST", "/api/v1/sandbox", body); a.status != want || want == 400 &&
@@ -69,8 +69,8 @@ func TestMachineBoundsASandbox(t *testing.T) {
 	}
 }
 
-// TestUnfinishedRequestsTakeLittle: eight requests of 60 MB that never end, which took half
-// a gigabyte, are refused or bounded, and others are served.
+// TestUnfinishedRequestsTakeLittle: eight unfinished requests of 60 MB each, together half a gigabyte,
+// are rejected or limited. Requests of other tenants are served.
 func TestUnfinishedRequestsTakeLittle(t *testing.T) {
 	r := newRig(t, func(c *config.Cove) {
 		s := standard(t)
@@ -94,7 +94,7 @@ func TestUnfinishedRequestsTakeLittle(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: "+
 			"application/json\r\nContent-Length: %d\r\n\r\n{\"name\":\"", path, user, length)
-		sending.Go(func() { // until the server has had enough, or all but the end is there
+		sending.Go(func() { // until the server rejects the request, or has received all but its end
 			for range length/len(junk) - 1 {
 				if _, err := c.Write(junk); err != nil {
 					return
@@ -115,7 +115,7 @@ func TestUnfinishedRequestsTakeLittle(t *testing.T) {
 		}
 	})
 	most = max(most, heap())
-	// The tenant's 32 MiB, and what the machinery of the first request takes.
+	// The tenant's 32 MiB, and the fixed cost of the first request.
 	if grown := int64(most) - int64(before); grown > 64<<20 {
 		t.Errorf("the hub has grown by %d MiB, want at most 64", grown>>20)
 	}

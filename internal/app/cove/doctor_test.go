@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// TestDoctorOfTheHub: an administrator sees what doctor finds on the hub's machine, and which warm
-// sandboxes there are. A tenant sees neither.
+// TestDoctorOfTheHub: an administrator sees the findings of doctor on the hub's machine, and the warm
+// sandboxes. A tenant sees neither.
 func TestDoctorOfTheHub(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *config.Cove) { c.Pool = 2 })
@@ -24,7 +24,7 @@ func TestDoctorOfTheHub(t *testing.T) {
 		return true
 	})
 	if len(reply.Data) != len(want) || len(want) < 10 {
-		t.Fatalf("got %d findings, want the %d of the command line", len(reply.Data), len(want))
+		t.Fatalf("got %d findings, want %d as on the command line", len(reply.Data), len(want))
 	}
 	for i, f := range reply.Data {
 		if f.OK != want[i].ok || f.What != want[i].what || f.OK && f.Fix != "" || !f.OK && f.Fix != want[i].fix {

@@ -16,7 +16,7 @@ import (
 
 const root = "../../.."
 
-// TestGoldens guards the public contract: a change of it shows in the diff.
+// TestGoldens guards the public contract: each change to it appears in the diff.
 func TestGoldens(t *testing.T) {
 	h, err := New(config.Cove{Listen: "127.0.0.1:10000"}, nil, "0.0.0", slog.New(slog.DiscardHandler))
 	if err != nil {

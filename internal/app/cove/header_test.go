@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// TestHeadersGoToTheirOwnReceiver: the key of a tracing vendor is not for those who receive the
-// audit log, and theirs is not for the vendor.
+// TestHeadersGoToTheirOwnReceiver: the key of a tracing vendor is never sent to receivers of the
+// audit log, and their keys are never sent to the vendor.
 func TestHeadersGoToTheirOwnReceiver(t *testing.T) {
 	t.Parallel()
 	c, err := hubConfig(config.Cove{OTLPHeaders: map[string]string{"x-vendor": "secret"},

@@ -16,7 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// hostileText sets a title, clears the screen, turns text around and hides some. A tab and a line break move what follows.
+// hostileText sets a title, clears the screen, reverses text and hides some. A tab and a line break move the text
+// that follows.
 const hostileText = "\x1b]0;owned\x07\x1b[2J\u009b31m\x7f\rfake\u202eevil\u2066\u200bx\u2028\ufeff\U000e0041\tcolumn\nline"
 
 // hostileHub answers every request with the same reply.
@@ -47,20 +48,20 @@ func runVerb(t *testing.T, hub, stdin string, args ...string) (string, int) {
 	return out.String(), cli.Code(err)
 }
 
-// checkPrinted fails for characters that a terminal obeys or does not show.
+// checkPrinted fails for control characters and invisible characters.
 func checkPrinted(t *testing.T, what, out string) {
 	t.Helper()
 	if i := strings.IndexFunc(out, func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 	}); i >= 0 {
-		t.Errorf("%s: got %q, want no character that a terminal obeys or does not show", what, out)
+		t.Errorf("%s: got %q, want no control characters and no invisible characters", what, out)
 	}
 	if !strings.Contains(out, "owned") {
 		t.Errorf("%s: got %q, want the text, escaped", what, out)
 	}
 }
 
-// hostileReplies are the shapes of replies, each with the text wherever a reply can have one.
+// hostileReplies are all forms of replies, with the text in each field that can contain text.
 func hostileReplies(t *testing.T) map[string]string {
 	t.Helper()
 	object := map[string]any{hostileText: hostileText, "labels": map[string]string{hostileText: hostileText}, "list": []any{hostileText},
@@ -84,7 +85,7 @@ func hostileReplies(t *testing.T) map[string]string {
 	return replies
 }
 
-// readVerbs are the verbs that read, with a value for each argument.
+// readVerbs are the read-only verbs, with a value for each argument.
 func readVerbs(t *testing.T) [][]string {
 	t.Helper()
 	table, err := verbTable("0")
@@ -106,12 +107,12 @@ func readVerbs(t *testing.T) [][]string {
 		verbs = append(verbs, line)
 	}
 	if len(verbs) < 15 {
-		t.Fatalf("got %d verbs that read, want at least 15: %q", len(verbs), verbs)
+		t.Fatalf("got %d read-only verbs, want at least 15: %q", len(verbs), verbs)
 	}
 	return verbs
 }
 
-// TestHostileTextIsEscaped: whatever a reply holds, and in whichever format, what reaches a terminal has no effect there.
+// TestHostileTextIsEscaped: no reply, in any output format, can send control characters to the terminal.
 func TestHostileTextIsEscaped(t *testing.T) {
 	verbs := readVerbs(t)
 	for shape, reply := range hostileReplies(t) {
@@ -125,7 +126,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 	}
 }
 
-// TestHostileErrorsAreEscaped: the same for messages of failures, of verbs of every kind.
+// TestHostileErrorsAreEscaped: the same for error messages of all verbs.
 func TestHostileErrorsAreEscaped(t *testing.T) {
 	body, err := json.Marshal(map[string]string{"error": hostileText, "message": hostileText})
 	if err != nil {
@@ -166,7 +167,7 @@ func TestHostileStreamsAreEscaped(t *testing.T) {
 	}
 }
 
-// TestAHubChoosesNoAddress: pages are opened below the address that the person gave, whatever the reply says.
+// TestAHubChoosesNoAddress: pages are opened under the address that the user gave. The hub's reply cannot change it.
 func TestAHubChoosesNoAddress(t *testing.T) {
 	hub := hostileHub(t, http.StatusOK, "application/json",
 		`{"code":"0","data":{"name":"b","url":"file:///etc/passwd","ticket":"t&x=\u001b"}}`)
@@ -177,7 +178,7 @@ func TestAHubChoosesNoAddress(t *testing.T) {
 	}
 }
 
-// TestCompletionTakesPlainNames: completion puts names into a line of the shell.
+// TestCompletionTakesPlainNames: completion inserts names into a shell command line, so it offers only plain names.
 func TestCompletionTakesPlainNames(t *testing.T) {
 	hub := hostileHub(t, http.StatusOK, "application/json",
 		`{"code":"0","data":[{"name":"a-1"},{"name":"$(id)"},{"name":"x y"},{"name":"-f"},{"name":"a\n:0"},{"name":"\u001b[2J"}]}`)
@@ -191,12 +192,12 @@ func TestCompletionTakesPlainNames(t *testing.T) {
 		}
 		names, _, _ := strings.Cut(out.String(), "\n:")
 		if err != nil || strings.TrimSuffix(names, ":") != "a-1" {
-			t.Errorf("%s: got %q, %v, want a-1 alone", line, out.String(), err)
+			t.Errorf("%s: got %q, %v, want only a-1", line, out.String(), err)
 		}
 	}
 }
 
-// TestHostileSandboxOfARealHub: a hub stores such texts and returns them, and the verbs escape them.
+// TestHostileSandboxOfARealHub: a hub stores and returns such texts, and the verbs escape them.
 func TestHostileSandboxOfARealHub(t *testing.T) {
 	r := newRig(t, nil)
 	key, _ := r.key("acme", "user")

@@ -50,7 +50,7 @@ func hubEnv(t *testing.T) (env []string) {
 	}
 }
 
-// TestKubernetesManifest: the hub understands what the manifests tell it.
+// TestKubernetesManifest: the hub accepts the settings in the manifests.
 func TestKubernetesManifest(t *testing.T) {
 	t.Parallel()
 	env := hubEnv(t)
@@ -64,7 +64,7 @@ func TestKubernetesManifest(t *testing.T) {
 	}
 }
 
-// TestKubernetesConfig: where the hub finds its cluster, and how it reaches sandboxes.
+// TestKubernetesConfig: how the hub finds its cluster and connects to sandboxes.
 func TestKubernetesConfig(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config")
@@ -89,7 +89,7 @@ func TestKubernetesConfig(t *testing.T) {
 		t.Errorf("with settings: got %+v, %v", c, err)
 	}
 	if _, err := load(); err == nil || !strings.Contains(err.Error(), "kubernetes_config") {
-		t.Errorf("without a cluster: got %v, want what to set", err)
+		t.Errorf("without a cluster: got %v, want an error that names the setting", err)
 	}
 	if _, err := load("KUBECONFIG=" + file + "x"); err == nil {
 		t.Error("a missing file: accepted")

@@ -18,8 +18,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestKeyWithFewTools: a key that is limited to some tools sees and calls only those, with and
-// without a session, and opens no other door.
+// TestKeyWithFewTools: a key that is limited to some tools can list and call only those, with and
+// without a session. All other requests are rejected.
 func TestKeyWithFewTools(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
@@ -41,23 +41,23 @@ func TestKeyWithFewTools(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.HasPrefix(tool.Name, "list") && tool.Name != "sandboxExecutor" {
-				t.Errorf("%s: got %s in the list, want only what the key is limited to", query, tool.Name)
+				t.Errorf("%s: got %s in the list, want only the tools of the key", query, tool.Name)
 			}
 		}
 		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandboxExecutor",
 			Arguments: map[string]any{"sandbox_name": sb.Spec.Name, "tool_name": "say"}})
 		if err != nil || r.IsError {
-			t.Errorf("got %+v, %v, want a result of the tool that the key has", r, err)
+			t.Errorf("got %+v, %v, want a result of the key's tool", r, err)
 		}
 		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "deleteSandbox",
 			Arguments: map[string]any{"name": sb.Spec.Name}}); err == nil || !strings.Contains(err.Error(), "your key does not have the tool") {
-			t.Errorf("got %v, want the tool refused", err)
+			t.Errorf("got %v, want the tool rejected", err)
 		}
 		s.Close()
 	}
 	bare := a.do(key, "POST", "/mcp", `{"method":"tools/call","params":{"name":"deleteSandbox","arguments":{"name":"`+sb.Spec.Name+`"}}}`)
 	if !strings.Contains(bare.body, "your key does not have the tool") {
-		t.Errorf("a bare call: got %s, want it refused", bare.body)
+		t.Errorf("a call without a session: got %s, want it rejected", bare.body)
 	}
 	limited := caller{name: "user", secret: key}
 	rows := map[string]request{}
@@ -76,12 +76,12 @@ func TestKeyWithFewTools(t *testing.T) {
 		}
 	}
 	if _, err := a.provider.Get(t.Context(), sb.ID); err != nil {
-		t.Errorf("the sandbox: got %v, want it untouched", err)
+		t.Errorf("the sandbox: got %v, want it unchanged", err)
 	}
 	for _, tools := range []string{`["a b"]`, `[""]`, `["` + strings.Repeat("x", 300) + `"]`} {
 		if got := a.do(a.admin, "POST", "/api/v1/key", `{"tenant":"acme","tools":`+tools+
 			`}`); got.status != http.StatusBadRequest && got.status != http.StatusUnprocessableEntity {
-			t.Errorf("tools %s: got %d %s, want it refused", tools, got.status, got.body)
+			t.Errorf("tools %s: got %d %s, want it rejected", tools, got.status, got.body)
 		}
 	}
 	var listed struct {

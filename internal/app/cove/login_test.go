@@ -58,7 +58,7 @@ func (p *person) must(stdin string, args ...string) string {
 	return out
 }
 
-// The error for missing credentials says where keys are and how to use one.
+// The error for missing credentials says where keys are stored and how to use one.
 func TestMissingCredentialsSayWhatToDo(t *testing.T) {
 	r := newRig(t, nil)
 	r.key("root", "admin")
@@ -119,7 +119,7 @@ func TestLoginIsRemembered(t *testing.T) {
 	}
 	if out := p.must(key+"\n", "login", r.server.URL+"/", "--context", "work"); !strings.Contains(out, `"work"`) ||
 		strings.Contains(out, key) {
-		t.Errorf("got %q, want the context's name and no key", out)
+		t.Errorf("got %q, want the name of the context and no key", out)
 	}
 	p.must(otherKey, "login", other.server.URL)
 	file := filepath.Join(p.home, ".config", "cove", "contexts.json")
@@ -135,7 +135,7 @@ func TestLoginIsRemembered(t *testing.T) {
 	if out := p.must("", "list", "-q"); out != "ours\n" {
 		t.Errorf("after context use: got %q, want ours", out)
 	}
-	// A URL selects its own credentials and no other's.
+	// A URL selects only its own credentials.
 	if out := p.must("", "list", "-q", "--hub-url", other.server.URL); out != "theirs\n" {
 		t.Errorf("by URL: got %q, want theirs", out)
 	}
@@ -150,7 +150,7 @@ func TestLoginIsRemembered(t *testing.T) {
 	p.vars["COVE_CONTEXT"] = ""
 	p.must("", "logout")
 	if b, err := os.ReadFile(file); err != nil || bytes.Contains(b, []byte(key)) {
-		t.Errorf("after logout the file holds %s and error %v, want no key", b, err)
+		t.Errorf("after logout the file contains %s and error %v, want no key", b, err)
 	}
 	if out, code := p.runs("", "list", "--context", "work"); code != cli.ExitUsage || !strings.Contains(out, `no context "work"`) {
 		t.Errorf("got exit code %d and %q, want %d", code, out, cli.ExitUsage)
@@ -199,7 +199,7 @@ func TestDamagedContextsFileSaysSo(t *testing.T) {
 	}
 }
 
-// What people type in scripts prints one short line for each thing.
+// Verbs that are used in scripts print one short line for each object.
 func TestShortOutput(t *testing.T) {
 	r := newRig(t, nil)
 	key, _ := r.key("acme", "user")
@@ -213,7 +213,7 @@ func TestShortOutput(t *testing.T) {
 	out := p.must("", "ls")
 	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 4 ||
 		!strings.HasPrefix(lines[0], "NAME  STATUS") || !strings.HasPrefix(lines[1], "a     running") {
-		t.Errorf("ls: got %q, want a head and three lines", out)
+		t.Errorf("ls: got %q, want a header and three lines", out)
 	}
 	if out := p.must("", "list", "-o", "json"); !strings.HasPrefix(out, "[") {
 		t.Errorf("list -o json: got %q, want JSON", out)
@@ -257,7 +257,7 @@ func TestListWatchShowsChanges(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.ExecuteContext(ctx) }()
-	<-out.ch // the head
+	<-out.ch // the header
 	p.must("", "create", "a")
 	p.must("", "rm", "a")
 	testenv.Poll(t, "a line says that a is deleted", func() bool {
@@ -312,6 +312,6 @@ func TestProjectFile(t *testing.T) {
 		}
 	}
 	if _, err := readProject(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "--file") {
-		t.Errorf("got %v, want a hint at --file", err)
+		t.Errorf("got %v, want a hint to use --file", err)
 	}
 }

@@ -20,33 +20,33 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// kind is who may use an operation.
+// kind says which callers may use an operation.
 type kind int
 
 const (
 	public  kind = iota // all callers
-	looks               // every key; shows only the caller's own
-	makes               // keys that may change something, for their own tenant
-	reads               // who may see the sandbox
-	writes              // who may use the sandbox
+	looks               // every key; shows only the caller's own objects
+	makes               // keys with write access, for their own tenant
+	reads               // callers with read access to the sandbox
+	writes              // callers with write access to the sandbox
 	governs             // admins
-	enters              // into the sandbox, to look
-	uses                // into the sandbox, to change something
+	enters              // into the sandbox, read-only
+	uses                // into the sandbox, with write access
 )
 
 // request is how an operation is called. {name} is the sandbox, by ID for callers
-// who do not own it.
+// that do not own it.
 type request struct {
 	kind   kind
 	method string
 	path   string
 	body   string
-	ok     int // status when it is allowed; 0: any but a refusal
+	ok     int // status if it is allowed; 0: any except a rejection
 }
 
-// pinned are the operations that all callers may use, and those that only admins may
-// use. All others follow from their Spec: an operation on a sandbox is for those who
-// may see or use it, any other for every key, or every key that may change something.
+// pinned are the operations for all callers, and those for admins only. The access to all
+// others follows from their Spec: an operation on a sandbox requires read or write access
+// to it. Any other operation requires a key, or a key with write access.
 var pinned = map[string]kind{
 	"health_live": public,
 	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs,
@@ -68,18 +68,18 @@ const (
 	ofClient  = "/sandboxes/"
 )
 
-// requestFor derives how an operation is called, and who may.
+// requestFor derives how an operation is called, and which callers may call it.
 func requestFor(t *testing.T, o op.Op) request {
 	t.Helper()
 	want, isPinned := pinned[o.Name]
 	if o.Public != (isPinned && want == public) || (o.Access == op.AccessAdmin) != (isPinned && want == governs) {
-		t.Errorf("operation %s: its access differs from what is pinned in this test; decide who may use it", o.Name)
+		t.Errorf("operation %s: its access differs from what is pinned in this test; decide which callers may use it", o.Name)
 	}
 	if r, ok := special[o.Name]; ok {
 		return r
 	}
 	method, path := o.MethodPath()
-	// E2B's clients address sandboxes by another path.
+	// E2B's clients address sandboxes by a different path.
 	path = strings.Replace(path, ofClient+"{id}", ofClient+"{name}", 1)
 	r := request{kind: want, method: method, path: path}
 	onSandbox, changes := strings.HasPrefix(path, ofSandbox) || strings.Contains(path, ofClient),
@@ -108,7 +108,7 @@ func requestFor(t *testing.T, o op.Op) request {
 	return r
 }
 
-// required gives the required fields of an operation's input some value.
+// required sets each required field of an operation's input to some value.
 func required(o op.Op, of func(*op.Field) bool) map[string]any {
 	in := map[string]any{}
 	for _, f := range o.In().AllFields() {
@@ -119,18 +119,18 @@ func required(o op.Op, of func(*op.Field) bool) map[string]any {
 	return in
 }
 
-// lets reports whether a status means that the caller was let in.
+// lets reports whether a status means that the caller was admitted.
 func (r request) lets(status int) bool {
 	switch {
 	case r.ok != 0:
 		return status == r.ok
 	case status == http.StatusNotFound:
-		return r.kind != reads && r.kind != writes // something else than the sandbox was not found
+		return r.kind != reads && r.kind != writes // not found is about another object, not the sandbox
 	}
 	return status != http.StatusUnauthorized && status != http.StatusForbidden && (status < 500 || status == http.StatusNotImplemented)
 }
 
-// doors are further ways into sandboxes than the row of the table.
+// doors are entry points of sandboxes that the table does not contain.
 var doors = map[string]request{
 	"proxy post":      {uses, "POST", "/sandbox/{name}/v1/x", `{}`, 200},
 	"proxy head":      {enters, "HEAD", "/sandbox/{name}/x", "", 200},
@@ -149,12 +149,12 @@ var toolArgs = map[string]map[string]any{
 	"rollbackSandbox": {"snapshot": "of-{name}"},
 }
 
-// toolKind derives who may use a tool.
+// toolKind derives which callers may use a tool.
 func toolKind(o op.Op) (k kind, onSandbox bool) {
 	_, path := o.MethodPath()
 	onSandbox = strings.HasPrefix(path, ofSandbox)
 	for _, f := range o.In().AllFields() {
-		// The tools of the hub's own name a sandbox as they like.
+		// The hub's own tools use different names for the argument with the sandbox.
 		onSandbox = onSandbox || path == "/mcp" && f.Required && (f.Name == "name" || f.Name == "sandbox_name")
 	}
 	access := o.RequiredAccess(nil)
@@ -171,14 +171,14 @@ func toolKind(o op.Op) (k kind, onSandbox bool) {
 	return makes, false
 }
 
-// caller is a client with certain credentials.
+// caller is a client with its credentials.
 type caller struct {
 	name   string
 	secret string
-	sign   func(sandbox.Sandbox) string // makes the secret of a share
+	sign   func(sandbox.Sandbox) string // creates the secret of a share
 }
 
-// at is the caller with a secret for this sandbox.
+// at returns the caller with a secret for this sandbox.
 func (c caller) at(sb sandbox.Sandbox) caller {
 	if c.sign != nil {
 		c.secret = c.sign(sb)
@@ -186,7 +186,7 @@ func (c caller) at(sb sandbox.Sandbox) caller {
 	return c
 }
 
-// want is the status that a caller gets; 0 means that it is let in.
+// want is the status that a caller gets; 0 means that it is admitted.
 func (k kind) want(who string) int {
 	if k == public {
 		return 0
@@ -230,7 +230,7 @@ func (k kind) want(who string) int {
 	return 0
 }
 
-// arena is a tenant with a sandbox, and all who knock at its doors.
+// arena is a tenant with a sandbox, and all callers that try to enter it.
 type arena struct {
 	*rig
 	n       int
@@ -250,7 +250,7 @@ func newArena(t *testing.T) *arena {
 		token, _ := a.share(user, sb.ID, body)
 		return token
 	}
-	expired := link(elsewhere, `{"minutes":0.03}`) // times are kept to the second
+	expired := link(elsewhere, `{"minutes":0.03}`) // times are stored in whole seconds
 	testenv.Poll(t, "the link has expired", func() bool {
 		return a.do(expired, "GET", "/sandbox/"+elsewhere.ID+"/", "").status == http.StatusUnauthorized
 	})
@@ -274,7 +274,7 @@ func newArena(t *testing.T) *arena {
 	return a
 }
 
-// fresh makes a sandbox of acme, with a snapshot of it.
+// fresh creates a sandbox of acme and a snapshot of it.
 func (a *arena) fresh() sandbox.Sandbox {
 	a.t.Helper()
 	a.n++
@@ -288,7 +288,7 @@ func (a *arena) fresh() sandbox.Sandbox {
 	return sb
 }
 
-// spoken is how a caller calls the sandbox.
+// spoken returns the name by which a caller addresses the sandbox.
 func spoken(c caller, sb sandbox.Sandbox) string {
 	if strings.Contains(c.name, "share") || c.name == "admin" || c.name == "other" {
 		return sb.ID
@@ -336,7 +336,7 @@ func TestMatrix(t *testing.T) {
 			t.Errorf("%s is pinned, but the table does not have it", name)
 		}
 	}
-	// Who may not, and who only looks, changes nothing: they all share one.
+	// Rejected and read-only callers change nothing, so they share one sandbox.
 	sb := a.fresh()
 	var here []caller
 	for _, c := range a.callers {
@@ -364,7 +364,7 @@ func TestMatrix(t *testing.T) {
 				own = a.fresh()
 			}
 			if got := a.knock(c.at(own), own, r); !r.lets(got) {
-				t.Errorf("%s as %s: got %d, want to be let in", name, c.name, got)
+				t.Errorf("%s as %s: got %d, want it admitted", name, c.name, got)
 			}
 		}
 	}
@@ -405,14 +405,14 @@ func TestToolMatrix(t *testing.T) {
 				}
 			case want == http.StatusNotFound:
 				if !failed || !strings.Contains(text, "no sandbox") {
-					t.Errorf("%s as %s: got %s, want that there is no such sandbox", name, c.name, text)
+					t.Errorf("%s as %s: got %s, want an error that the sandbox does not exist", name, c.name, text)
 				}
 			case want == http.StatusForbidden:
 				if !failed || !strings.Contains(text, "role") {
-					t.Errorf("%s as %s: got %s, want a refusal for its role", name, c.name, text)
+					t.Errorf("%s as %s: got %s, want a rejection because of its role", name, c.name, text)
 				}
 			case failed && (strings.Contains(text, "role") || strings.Contains(text, "no sandbox")):
-				t.Errorf("%s as %s: got %s, want to be let in", name, c.name, text)
+				t.Errorf("%s as %s: got %s, want it admitted", name, c.name, text)
 			}
 			if _, err := a.provider.Get(t.Context(), sb.ID); err != nil && kind.want(c.name) != 0 {
 				t.Errorf("%s as %s: got no sandbox, want it unchanged", name, c.name)
@@ -421,7 +421,7 @@ func TestToolMatrix(t *testing.T) {
 	}
 }
 
-// TestNothingOfOthersShows: lists and events hold only the caller's own.
+// TestNothingOfOthersShows: lists and events contain only the caller's own objects.
 func TestNothingOfOthersShows(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
@@ -457,7 +457,7 @@ func TestNothingOfOthersShows(t *testing.T) {
 	}
 }
 
-// TestSharesOfAPort: a link to a port leads nowhere else, whatever the path says.
+// TestSharesOfAPort: a link to a port gives access to that port only, for any path.
 func TestSharesOfAPort(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
@@ -478,7 +478,7 @@ func TestSharesOfAPort(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 404", path, got.status, got.body)
 		}
 	}
-	// Dots below it are the port's own affair.
+	// Dot segments below the port are passed through.
 	if got := a.do(token, "GET", at+"/proxy/3000/../../v1/x", "", "X-Aio-Proxy-Port", "22"); got.status != 200 ||
 		got.body != "inside "+sb.ID+" port 3000" {
 		t.Errorf("got %d %s, want 200", got.status, got.body)
@@ -487,7 +487,7 @@ func TestSharesOfAPort(t *testing.T) {
 		t.Errorf("got %d %s, want 404", got.status, got.body)
 	}
 
-	// The link itself: a cookie for this sandbox, and on to the port.
+	// The link itself sets a cookie for this sandbox and redirects to the port.
 	link := strings.TrimPrefix(field(t, r.data, "url"), a.server.URL)
 	opened := a.do("", "GET", link, "")
 	if opened.status != 303 || opened.header.Get("Location") != at+"/proxy/3000/" {
@@ -514,7 +514,7 @@ func TestSharesOfAPort(t *testing.T) {
 	}
 }
 
-// TestSharesEndWithTheirKeyAndSandbox: nothing outlives what it was made with.
+// TestSharesEndWithTheirKeyAndSandbox: a share expires with its key and with its sandbox.
 func TestSharesEndWithTheirKeyAndSandbox(t *testing.T) {
 	t.Parallel()
 	a := newRig(t, nil)
@@ -540,7 +540,7 @@ func TestSharesEndWithTheirKeyAndSandbox(t *testing.T) {
 	}
 }
 
-// TestFirstKey: a hub for many makes the first key itself, once.
+// TestFirstKey: a hub with tenants creates the first key itself, once.
 func TestFirstKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -572,8 +572,8 @@ func TestFirstKey(t *testing.T) {
 	}
 }
 
-// TestWhatIsOpenEndsWithItsKey: a socket and a stream do not outlive the key or
-// link that they were opened with.
+// TestWhatIsOpenEndsWithItsKey: sockets and streams are closed when the key or
+// link that opened them is revoked.
 func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	t.Parallel()
 	a := newRig(t, nil)
@@ -607,10 +607,10 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	a.must(a.admin, "DELETE", "/api/v1/key/"+id, "")
 	for name, c := range map[string]*websocket.Conn{"key": byKey, "share": byShare} {
 		if _, _, err := c.Read(t.Context()); err == nil {
-			t.Errorf("the socket of the %s is open", name)
+			t.Errorf("the socket of the %s is open, want it closed", name)
 		}
 	}
 	if _, err := io.Copy(io.Discard, events.Body); err != nil && t.Context().Err() != nil {
-		t.Error("the stream is open")
+		t.Error("the stream is open, want it closed")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// The dashboard and the alert rules use only what a hub exports, under its name and with its labels.
+// The dashboard and the alert rules use only metrics and labels that a hub exports.
 func TestMonitoringUsesRealMetrics(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *config.Cove) { c.TenantSandboxes = 2 })
@@ -21,19 +21,19 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		r.must(user, "POST", "/api/v1/sandbox", `{"name":"`+name+`"}`)
 	}
-	r.do(user, "POST", "/api/v1/sandbox", `{"name":"c"}`) // one too many
+	r.do(user, "POST", "/api/v1/sandbox", `{"name":"c"}`) // exceeds the limit
 	r.must(user, "POST", "/api/v1/sandbox/a/pause", "")
 	r.do(user, "GET", "/sandbox/a/", "") // wakes it
 	exported := r.do(r.admin, "GET", "/metrics", "").body
 	labels := labelsOf(exported)
 	if len(labels) < 14 {
-		t.Fatalf("got metrics %v of %s, want those of a hub", labels, exported)
+		t.Fatalf("got metrics %v of %s, want the metrics of a hub", labels, exported)
 	}
 	shown := checkExpressions(t, expressions(t), labels)
 	for name := range labels {
 		if name = strings.TrimSuffix(name, "_bucket"); strings.HasPrefix(name, "cove_") && !shown[name] &&
 			!strings.HasSuffix(name, "_sum") && !strings.HasSuffix(name, "_count") {
-			t.Errorf("got metric %s on no panel, want every metric shown", name)
+			t.Errorf("got metric %s on no panel, want every metric on a panel", name)
 		}
 	}
 	for _, want := range []string{`cove_creates_total{result="created"}`, `cove_sandboxes{state="failed"}`,
@@ -93,7 +93,7 @@ func expressions(t *testing.T) map[string]string {
 		for _, a := range g.Rules {
 			uses["alert "+a.Alert] = a.Expr
 			if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
-				t.Errorf("alert %s: got annotations %v, want a summary and what to do", a.Alert, a.Annotations)
+				t.Errorf("alert %s: got annotations %v, want a summary and the action to take", a.Alert, a.Annotations)
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func checkExpressions(t *testing.T, uses map[string]string, labels map[string][]
 	shown := map[string]bool{}
 	for where, expr := range uses {
 		if strings.Count(expr, "(") != strings.Count(expr, ")") {
-			t.Errorf("%s: got %q, want as many ( as )", where, expr)
+			t.Errorf("%s: got %q, want balanced parentheses", where, expr)
 		}
 		for _, m := range metric.FindAllStringSubmatch(expr, -1) {
 			has, ok := labels[m[1]]

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// A build that cannot serve a hub has the same verbs as one that can.
+// A build without the hub has the same verbs as a build with it.
 func TestOutlineHasAllVerbs(t *testing.T) {
 	t.Parallel()
 	whole, err := verbTable("0")

@@ -14,8 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// TestVenvIsBuiltOnce: the Python environment of sandboxes is built where the hub finds it the
-// next time, with progress, and a failure leaves nothing behind and says what to do.
+// TestVenvIsBuiltOnce: the Python environment of sandboxes is built once, and the next start reuses it.
+// The build reports its progress. If it fails, it leaves no files and the error says what to do.
 func TestVenvIsBuiltOnce(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -34,7 +34,7 @@ func TestVenvIsBuiltOnce(t *testing.T) {
 		t.Errorf("after a failure: got %q, want nothing left", left)
 	}
 
-	built, err := makeVenv(t.Context(), cfg, environ, []byte("pip\n"), logger) // which is there
+	built, err := makeVenv(t.Context(), cfg, environ, []byte("pip\n"), logger) // which is available
 	if err != nil || built.Venv != venv {
 		t.Fatalf("build: got %q, %v, want %s", built.Venv, err, venv)
 	}
@@ -44,14 +44,14 @@ func TestVenvIsBuiltOnce(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "Requirement already satisfied: pip") ||
 		!strings.Contains(log.String(), "the Python environment is ready") {
-		t.Errorf("progress: got %s, want the steps of pip and the end", log.String())
+		t.Errorf("progress: got %s, want the steps of pip and the result", log.String())
 	}
-	// The next start finds it, and builds none.
+	// The next start finds it and does not build it again.
 	log.Reset()
 	found := config.Cove{State: cfg.State, Venv: config.AutoVenv, Listen: "127.0.0.1:0"}
 	found.Complete(os.LookupEnv, func(key, format string, _ ...any) { t.Errorf("setting %s: %s", key, format) })
 	if again, err := makeVenv(t.Context(), found, environ, nil, logger); err != nil || again.Venv != venv || log.Len() > 0 {
-		t.Errorf("the next start: got %q, %v and log %q, want %s and silence", again.Venv, err, log.String(), venv)
+		t.Errorf("the next start: got %q, %v and log %q, want %s and an empty log", again.Venv, err, log.String(), venv)
 	}
 	if ok, what, _ := venvFinding(found); !ok || !strings.Contains(what, venv) {
 		t.Errorf("doctor: got %v, %q, want it to name %s", ok, what, venv)

@@ -27,7 +27,7 @@ func TestRecordOutlivesItsSandbox(t *testing.T) {
 
 	if b := r.must(user, "GET", "/api/v1/record", "").body; strings.Count(b, `"id"`) != 1 ||
 		!strings.Contains(b, `"id":"`+sb.ID+`","name":"short","user":"acme"`) || !strings.Contains(b, `"entries":1`) {
-		t.Errorf("got %s, want the record of the deleted sandbox alone", b)
+		t.Errorf("got %s, want only the record of the deleted sandbox", b)
 	}
 	want := `{"id":1,"time":"t1","op":"bash_exec","input":"<script>of ` + sb.ID + `</script>"}` + "\n"
 	a := r.must(user, "GET", "/api/v1/record/"+sb.ID, "")
@@ -54,14 +54,14 @@ func TestRecordOutlivesItsSandbox(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(filepath.Join(r.cfg.State, "records")); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("got %v, %v, want a folder that is closed to others", info, err)
+		t.Errorf("got %v, %v, want a folder that other users cannot read", info, err)
 	}
 	r.must(user, "DELETE", "/api/v1/record/"+sb.ID, "")
 	if a := r.do(user, "GET", "/api/v1/record/"+sb.ID, ""); a.status != http.StatusNotFound {
 		t.Errorf("got %d %s after its deletion, want 404", a.status, a.body)
 	}
 
-	// A hub that keeps none says so, and stores nothing.
+	// A hub without records returns an error that names the setting, and stores nothing.
 	off := newRig(t, nil)
 	user, _ = off.key("acme", "user")
 	off.box("acme", "short")

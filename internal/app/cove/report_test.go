@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A bug report contains what is needed to find a fault and no secret, wherever one is stored: in
+// A bug report contains the data that is needed to find a fault, and no secret from
 // settings, variables, the log, the state folder, or the output of the hub.
 func TestBugReport(t *testing.T) {
 	r := newRig(t, nil)
@@ -101,7 +101,7 @@ func TestBugReportWithoutAHub(t *testing.T) {
 	}
 	files := untar(t, out)
 	if got := files["cove-bug-report/hub.json"]; !strings.HasPrefix(got, "not available: ") {
-		t.Errorf("got %q, want why there is nothing", got)
+		t.Errorf("got %q, want the reason why it is empty", got)
 	}
 	if got := files["cove-bug-report/log.txt"]; !strings.Contains(got, "a line of the journal of cove") || strings.Contains(got, "bbbb") {
 		t.Errorf("got %q, want the journal without the key", got)

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// able is mem with the abilities that it lacks.
+// able is mem plus the features that mem lacks.
 type able struct{ *mem.Provider }
 
 func (p able) Abilities() sandbox.Abilities {
@@ -43,7 +43,7 @@ func (p able) Export(_ context.Context, _ string, w io.Writer) error {
 	return err
 }
 
-// inside is the program of a sandbox: it says what it is and echoes sockets.
+// inside is the program of a sandbox: it returns its name and echoes sockets.
 type inside struct {
 	id  string
 	mcp http.Handler
@@ -172,7 +172,7 @@ func (r *rig) share(key, name, body string) (token, id string) {
 	return field(r.t, a.data, "token"), field(r.t, a.data, "id")
 }
 
-// must sends a request that has to succeed.
+// must sends a request and fails the test unless it succeeds.
 func (r *rig) must(key, method, path, body string) reply {
 	r.t.Helper()
 	a := r.do(key, method, path, body)
@@ -182,7 +182,7 @@ func (r *rig) must(key, method, path, body string) reply {
 	return a
 }
 
-// box makes a sandbox behind the hub's back.
+// box creates a sandbox directly at the provider, without the hub.
 func (r *rig) box(owner, name string) sandbox.Sandbox {
 	r.t.Helper()
 	sb, err := r.provider.Create(r.t.Context(), sandbox.Spec{Owner: owner, Name: name,
@@ -266,7 +266,7 @@ func (r *rig) tool(key, name string, args map[string]any) (status int, text stri
 	return a.status, out.Result.Content[0].Text, out.Result.IsError
 }
 
-// field is a text of a reply's data.
+// field returns a string field of a reply's data.
 func field(t *testing.T, data json.RawMessage, name string) string {
 	t.Helper()
 	var m map[string]any

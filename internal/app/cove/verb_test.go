@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// TestVerbs drives what is for many tenants from the command line.
+// TestVerbs runs the verbs for multiple tenants from the command line.
 func TestVerbs(t *testing.T) {
 	r := newRig(t, nil)
 	admin, _ := r.key("root", "admin")
@@ -65,7 +65,7 @@ func TestVerbs(t *testing.T) {
 			t.Errorf(`cove %s: got %d %s, want exit code %d, %q and no "hunter" in it`, c.line, code, out, c.code, c.want)
 		}
 	}
-	// A modified line is named.
+	// The error names a modified line.
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got %v %v, want at least 1 file", files, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestViewersHaveAList: what a viewer may call was decided for each operation. None of
-// it runs, wakes or blocks a sandbox, and none shows a secret.
+// TestViewersHaveAList: the operations that a viewer may call are an explicit list. None of
+// them runs, wakes or blocks a sandbox, and none shows a secret.
 func TestViewersHaveAList(t *testing.T) {
 	t.Parallel()
 	want := strings.Fields(`sandbox_list sandbox_get sandbox_network sandbox_logs sandbox_stats sandbox_events hub_events
@@ -36,8 +36,8 @@ func TestViewersHaveAList(t *testing.T) {
 	}
 }
 
-// TestReadersNeverWake: neither a viewer nor a read-only link wakes a sandbox or keeps
-// it from falling asleep, over any surface.
+// TestReadersNeverWake: neither a viewer nor a read-only link wakes a sandbox or prevents
+// its suspension, through any API.
 func TestReadersNeverWake(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -67,11 +67,11 @@ func TestReadersNeverWake(t *testing.T) {
 	if now, err := r.provider.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Paused {
 		t.Errorf("got %s, %v, want it still paused", now.State, err)
 	}
-	// The same call of a user does wake it.
+	// The same call from a user wakes it.
 	if a := r.do(user, "GET", "/sandbox/asleep/x", ""); a.status != http.StatusOK {
 		t.Errorf("got %d %s, want 200", a.status, a.body)
 	}
-	// What a reader is reaches the server inside, whatever the request itself says.
+	// The server inside learns that the caller is read-only, even if the request claims otherwise.
 	for who, want := range map[string]string{viewer: "read", user: ""} {
 		if a := r.do(who, "GET", "/sandbox/asleep/access", "", op.AccessHeader, "admin"); a.body != want {
 			t.Errorf("the server inside saw %q, want %q", a.body, want)
@@ -79,8 +79,8 @@ func TestReadersNeverWake(t *testing.T) {
 	}
 }
 
-// TestSandboxLearnsItsCaller: the server inside learns the real caller, even if the request claims another. A service on a port
-// does not.
+// TestSandboxLearnsItsCaller: the server inside learns the real caller, even if the request claims another.
+// A service on a port does not.
 func TestSandboxLearnsItsCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -29,7 +29,7 @@ func entries(from, to int, more string) (out []json.RawMessage) {
 	return out
 }
 
-// TestStore: saving again adds what is new; whatever a sandbox says, a record is bounded; old ones go.
+// TestStore: saving again adds only new entries. A record is limited in size for any input, and old records expire.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -76,17 +76,17 @@ func TestStore(t *testing.T) {
 	}
 	now = now.Add(2 * time.Hour)
 	if _, err := s.Get(ctx, IDIn{"sb-1"}); err == nil {
-		t.Error("got a record whose time is over")
+		t.Error("got an expired record")
 	}
 	if n := len(must(s.List(ctx, caller.UserIn{}))); n != 0 {
-		t.Errorf("got %d records, want none after their time", n)
+		t.Errorf("got %d records, want none after they expired", n)
 	}
 	if left, err := os.ReadDir(s.cfg.Dir); err != nil || len(left) != 0 {
 		t.Errorf("got %d files, %v, want none", len(left), err)
 	}
 }
 
-// TestPictures: a record has the latest pictures that are some, for its owner alone, and they go with it.
+// TestPictures: a record has the latest valid pictures. Only its owner can read them, and they are deleted with it.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Dir: t.TempDir() + "/records", Keep: time.Hour, Log: slog.New(slog.DiscardHandler)})
@@ -102,7 +102,7 @@ func TestPictures(t *testing.T) {
 		maxPictures + 9: true, maxPictures + 10: false} {
 		b, err := s.Picture(anna, PictureIn{"sb-1", entry})
 		if (err == nil) != want {
-			t.Errorf("picture %d: got %v, want it to be there: %v", entry, err, want)
+			t.Errorf("picture %d: got %v, want it present: %v", entry, err, want)
 		}
 		if err == nil && (b.Type != "image/jpeg" || b.Header["X-Content-Type-Options"] != "nosniff" ||
 			!strings.Contains(b.Header["Content-Security-Policy"], "sandbox")) {
@@ -111,12 +111,12 @@ func TestPictures(t *testing.T) {
 	}
 	for _, who := range []*op.Call{{Subject: "bert"}, {Subject: "anna", Share: &op.Share{}}} {
 		if _, err := s.Picture(op.WithCall(t.Context(), who), PictureIn{"sb-1", 20}); err == nil {
-			t.Errorf("%+v sees the picture of another", who)
+			t.Errorf("%+v sees the picture of another owner", who)
 		}
 	}
 	for _, id := range []string{"../records/sb-1", "sb-1.pictures", ""} {
 		if _, err := s.Picture(anna, PictureIn{id, 20}); err == nil {
-			t.Errorf("%q leads to a picture", id)
+			t.Errorf("%q returns a picture", id)
 		}
 	}
 	if _, err := s.Delete(anna, IDIn{"sb-1"}); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// oldCluster knows only the first version of the objects.
+// oldCluster serves only the first version of the objects.
 type oldCluster struct {
 	Cluster
 	objects map[string][]string // by resource
@@ -39,7 +39,7 @@ func (c oldCluster) Follow(ctx context.Context, kind, _ string, replace func([]j
 	return ctx.Err()
 }
 
-// TestOlderVersion: objects of v1alpha1 name a template, and a pool in other words.
+// TestOlderVersion: objects of v1alpha1 refer to a template, and use other field names for a pool.
 func TestOlderVersion(t *testing.T) {
 	t.Parallel()
 	tasks := task.New()
@@ -54,7 +54,7 @@ func TestOlderVersion(t *testing.T) {
 	s.Begin(t.Context())
 	o, kind, known := s.get(key{claims, "ns", "c"})
 	if !known || o == nil || !strings.HasSuffix(kind, "v1alpha1/sandboxclaims") {
-		t.Fatalf("got %+v, %s, %v, want the claim, and all known although there are no Sandboxes", o, kind, known)
+		t.Fatalf("got %+v, %s, %v, want the claim, and all objects known although the cluster has no Sandboxes", o, kind, known)
 	}
 	if warm := s.Warm(); len(warm) != 1 || warm[poolName("ns", "p")].Size != 3 {
 		t.Errorf("got %v, want the pool whose template exists", warm)
@@ -67,18 +67,18 @@ func TestOlderVersion(t *testing.T) {
 	}
 	o.Spec.WarmPool = "q"
 	if _, _, problem := s.resolve("ns", o); !strings.Contains(problem, `has template "other"`) {
-		t.Errorf("got %q, want that the pool is of another template", problem)
+		t.Errorf("got %q, want an error that the pool has another template", problem)
 	}
 }
 
-// deaf is a cluster that does not let us in.
+// deaf is a cluster that rejects our credentials.
 type deaf struct{ Cluster }
 
 func (deaf) Follow(context.Context, string, string, func([]json.RawMessage), func(bool, json.RawMessage)) error {
 	return errors.New("forbidden")
 }
 
-// TestUnknownIsNotGone: as long as the objects cannot be read, no sandbox is taken for one without an object.
+// TestUnknownIsNotGone: while the objects cannot be read, no sandbox is treated as if its object were deleted.
 func TestUnknownIsNotGone(t *testing.T) {
 	t.Parallel()
 	tasks := task.New()
@@ -88,8 +88,8 @@ func TestUnknownIsNotGone(t *testing.T) {
 	s.Begin(t.Context())
 	k := key{claims, "ns", "c"}
 	s.own(k, "uid", "sb-1")
-	if again := s.sync(t.Context(), k); !again.IsZero() || s.ownedBy(k)["uid"] != "sb-1" { // a delete would panic: there is no provider
-		t.Errorf("got %v, %v, want nothing done", again, s.ownedBy(k))
+	if again := s.sync(t.Context(), k); !again.IsZero() || s.ownedBy(k)["uid"] != "sb-1" { // without a provider, a delete would panic
+		t.Errorf("got %v, %v, want no change", again, s.ownedBy(k))
 	}
 	s.own(key{claims, "elsewhere", "c"}, "uid", "sb-2")
 	if got := s.ownedBy(key{claims, "elsewhere", "c"}); len(got) != 0 {
@@ -97,12 +97,12 @@ func TestUnknownIsNotGone(t *testing.T) {
 	}
 }
 
-// crowded refuses sandboxes until there is room.
+// crowded rejects sandboxes until capacity is available.
 type crowded struct {
 	Sandboxes
 	room atomic.Bool
 	asks atomic.Int64
-	ask  atomic.Pointer[func()] // called when it refuses
+	ask  atomic.Pointer[func()] // called for each rejection
 }
 
 func (c *crowded) MakeFrom(_ context.Context, _ environment.Environment, in lifecycle.CreateIn,
@@ -117,7 +117,7 @@ func (c *crowded) MakeFrom(_ context.Context, _ environment.Environment, in life
 	return sandbox.Sandbox{ID: "sb-1", Spec: sandbox.Spec{Name: in.Name}, State: sandbox.Running}, nil
 }
 
-// patient is a cluster and a provider that agree to everything.
+// patient is a cluster and a provider that accept every request.
 type patient struct {
 	oldCluster
 	sandbox.Provider
@@ -129,8 +129,9 @@ func (patient) Get(_ context.Context, id string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{ID: id, State: sandbox.Running}, nil
 }
 
-// TestRoomIsUsedSoon: a claim for which there was no room gets the place of a sandbox that has gone, however long it has waited before.
-// Deletions do not make it try all the time.
+// TestRoomIsUsedSoon: when a sandbox is deleted, a claim that waits for capacity is retried at once, no matter how long
+// it has waited.
+// Frequent deletions do not cause constant retries.
 func TestRoomIsUsedSoon(t *testing.T) {
 	t.Parallel()
 	for name, during := range map[string]bool{"one goes": false, "one goes with each refusal": true} {
@@ -150,17 +151,17 @@ func TestRoomIsUsedSoon(t *testing.T) {
 					Cluster: cluster, Provider: cluster, Log: quiet})
 				s.Begin(t.Context())
 				s.Serve(t.Context())
-				time.Sleep(9 * time.Minute) // a minute before it would try by itself
+				time.Sleep(9 * time.Minute) // a minute before its own retry
 				synctest.Wait()
 				if n := c.asks.Load(); n < 5 || n > 20 {
-					t.Fatalf("tried %d times in 9 min, want ever longer pauses", n)
+					t.Fatalf("tried %d times in 9 min, want increasing retry delays", n)
 				}
 				before := c.asks.Load()
 				free("bob")
 				time.Sleep(minRetry)
 				synctest.Wait()
 				if n := c.asks.Load() - before; n > 0 {
-					t.Errorf("tried %d times when another owner's sandbox has gone", n)
+					t.Errorf("tried %d times after the deletion of another owner's sandbox", n)
 				}
 				if during {
 					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // the deletion is observed
@@ -175,7 +176,7 @@ func TestRoomIsUsedSoon(t *testing.T) {
 				time.Sleep(minRetry)
 				synctest.Wait()
 				if id := s.ownedBy(key{claims, "ns", "c"})["u"]; id != "sb-1" {
-					t.Errorf("got sandbox %q, want that there was room for it", id)
+					t.Errorf("got sandbox %q, want it created", id)
 				}
 				tasks.Cancel()
 				tasks.Wait()

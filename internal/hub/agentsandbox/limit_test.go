@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// filled is a cluster with objects in its namespaces, which it only lists.
+// filled is a cluster that only lists the objects in its namespaces.
 type filled struct {
 	Cluster
 	objects map[string]func(yield func(string)) // by resource
@@ -43,7 +43,7 @@ func serveFilled(t *testing.T, c filled, limit func(string, sandbox.Spec) int) *
 	return s
 }
 
-// TestPoolsWithinLimits: pools are no way around the limits of the user that a namespace belongs to.
+// TestPoolsWithinLimits: pools cannot exceed the limits of the user that owns the namespace.
 func TestPoolsWithinLimits(t *testing.T) {
 	t.Parallel()
 	list := func(texts ...string) func(func(string)) {
@@ -74,7 +74,7 @@ func TestPoolsWithinLimits(t *testing.T) {
 	}
 }
 
-// TestLargeObjects: objects as large as a cluster allows, by the dozen, take little memory, and say why they are refused.
+// TestLargeObjects: many objects of the maximum size use little memory, and their status says why they are rejected.
 func TestLargeObjects(t *testing.T) {
 	t.Parallel()
 	const count, size = 60, 1 << 20
@@ -97,12 +97,12 @@ func TestLargeObjects(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	if m.HeapAlloc > count*size/4 {
-		t.Errorf("got %d MiB of memory for %d MiB of objects, want little", m.HeapAlloc>>20, count*size>>20)
+		t.Errorf("got %d MiB of memory for %d MiB of objects, want less", m.HeapAlloc>>20, count*size>>20)
 	}
 	o, _, _ := s.get(last)
 	if _, reason, message := s.plan(last, o); reason != "InvalidTemplate" ||
 		!strings.Contains(message, "use at most") || o.Metadata.UID == "" {
-		t.Errorf("got %q, %q for %+v, want that it is too large", reason, message, o.Metadata)
+		t.Errorf("got %q, %q for %+v, want an error that it is too large", reason, message, o.Metadata)
 	}
 	small := &object{Spec: spec{TemplateRef: reference{"t"}, WarmPool: "none"}}
 	eventually(t, func() bool {

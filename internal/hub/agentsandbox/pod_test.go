@@ -35,7 +35,7 @@ func parseSpec(t testing.TB, text string) *object {
 	return &o
 }
 
-// TestTemplate: everything of a template that a sandbox can have becomes part of its environment.
+// TestTemplate: all supported fields of a template become part of the sandbox's environment.
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	o := parseSpec(t, `
@@ -72,18 +72,18 @@ podTemplate:
 		Timeout: &never, IdleTimeout: &never, Labels: map[string]string{"team": "red"},
 	}
 	if len(refused) > 0 || !reflect.DeepEqual(env, want) {
-		t.Errorf("got %+v, refused %q, want %+v", env, refused, want)
+		t.Errorf("got %+v, rejected %q, want %+v", env, refused, want)
 	}
 	if spec, err := env.Spec(environment.Defaults{}); err != nil || spec.Validate() != nil {
 		t.Errorf("got %v, %v, want a valid sandbox", err, spec.Validate())
 	}
 	silent := parseSpec(t, "{networkPolicy: {}, podTemplate: {spec: {containers: [{name: a, image: b}]}}}")
 	if env, refused := silent.toEnvironment("ann", "name"); len(refused) > 0 || env.Network == nil || env.Network.Mode != "none" {
-		t.Errorf("got %+v, %q, want no egress where no rule allows any", env.Network, refused)
+		t.Errorf("got %+v, %q, want no egress unless a rule allows it", env.Network, refused)
 	}
 }
 
-// TestTemplateRefused: what a sandbox cannot be is refused by the name of the field.
+// TestTemplateRefused: an unsupported field is rejected with an error that names it.
 func TestTemplateRefused(t *testing.T) {
 	t.Parallel()
 	pod := func(fields string) string {
@@ -129,12 +129,12 @@ func TestTemplateRefused(t *testing.T) {
 		"podTemplate: {spec: {containers: [{name: a, image: imported.invalid/0/x}]}}": "containers[0].image",
 	} {
 		if _, refused := parseSpec(t, text).toEnvironment("ann", "name"); !strings.Contains(strings.Join(refused, "\n"), want) {
-			t.Errorf("%s: got %q, want %s refused", text, refused, want)
+			t.Errorf("%s: got %q, want %s rejected", text, refused, want)
 		}
 	}
 }
 
-// FuzzTemplate: no template that an API server lets through does harm.
+// FuzzTemplate: no template that an API server accepts causes harm.
 func FuzzTemplate(f *testing.F) {
 	f.Add(`{"podTemplate":{"spec":{"containers":[{"name":"a","image":"b"}],"hostPID":true}},` +
 		`"networkPolicy":{"egress":[{"to":[{}],"ports":[{"port":"x"}]}]}}`)
@@ -148,14 +148,14 @@ func FuzzTemplate(f *testing.F) {
 			`"hostPID":true`) && len(refused) == 0 && json.Valid(o.Spec.PodTemplate.Spec) {
 			var pod map[string]any
 			if json.Unmarshal(o.Spec.PodTemplate.Spec, &pod) == nil && pod["hostPID"] == true {
-				t.Errorf("%s is not refused", text)
+				t.Errorf("%s is not rejected", text)
 			}
 		}
 		env.Spec(environment.Defaults{})
 	})
 }
 
-// TestNames: a sandbox has the name of its object where that is one, and otherwise one that is derived.
+// TestNames: a sandbox has the name of its object if that is a valid sandbox name, otherwise a derived name.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 60)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestStrangersCannotFillTheLog: of their refused requests only so many are recorded.
+// TestStrangersCannotFillTheLog: rejected requests of unauthenticated clients are recorded up to a rate limit.
 func TestStrangersCannotFillTheLog(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1, 0)

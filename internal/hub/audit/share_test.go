@@ -13,8 +13,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
-// TestTenantCannotPushTheLogOut: beyond its share a tenant's requests are counted, its
-// changes refused, and what others do stays recorded, changes apart from requests.
+// TestTenantCannotPushTheLogOut: beyond its share, a tenant's requests are only counted and its
+// changes are rejected. Operations of other tenants are still recorded. Changes and requests
+// have separate shares.
 func TestTenantCannotPushTheLogOut(t *testing.T) {
 	t.Parallel()
 	open := func() (*auditlog.Log, string) {
@@ -42,13 +43,13 @@ func TestTenantCannotPushTheLogOut(t *testing.T) {
 	for range changeBurst + 100 {
 		if _, err := set.Call(as("eve"), &op.None{}); err != nil {
 			if e, ok := errors.AsType[*op.Error](err); !ok || e.Code != op.Exhausted || e.RetryAfter == 0 {
-				t.Fatalf("got %v, want exhausted with a time to retry", err)
+				t.Fatalf("got %v, want exhausted with a retry delay", err)
 			}
 			refused++
 		}
 	}
 	if refused != 100 {
-		t.Errorf("got %d changes refused, want 100", refused)
+		t.Errorf("got %d changes rejected, want 100", refused)
 	}
 	if _, err := set.Call(as("ann"), &op.None{}); err != nil {
 		t.Errorf("another tenant's change: got %v, want none", err)

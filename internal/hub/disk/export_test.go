@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// TestFewExports: an export compresses a whole disk, so only a few run at a time, and one
-// owner cannot take all turns.
+// TestFewExports: an export compresses a whole disk, so the number of concurrent exports is limited,
+// in total and per owner.
 func TestFewExports(t *testing.T) {
 	t.Parallel()
 	var e exports
@@ -18,7 +18,7 @@ func TestFewExports(t *testing.T) {
 		t.Helper()
 		done, err := e.begin(owner)
 		if got, _ := op.AsError(err); code == "" && err != nil || code != "" && (got == nil || got.Code != code || got.RetryAfter == 0) {
-			t.Errorf("%s: got %v, want %q with a time to retry", owner, err, code)
+			t.Errorf("%s: got %v, want %q with a retry delay", owner, err, code)
 		}
 		return done
 	}
@@ -34,7 +34,7 @@ func TestFewExports(t *testing.T) {
 	want("ann", op.Exhausted)
 }
 
-// TestStalledExportEnds: who stops reading does not hold a turn.
+// TestStalledExportEnds: an export whose client stops reading is canceled.
 func TestStalledExportEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
@@ -45,7 +45,7 @@ func TestStalledExportEnds(t *testing.T) {
 			u.Read(b)
 		}()
 		if _, err := w.Write([]byte("more")); err != nil {
-			t.Errorf("got %v, want the reader to read", err)
+			t.Errorf("got %v, want the reader to receive data", err)
 		}
 		began := time.Now()
 		if _, err := w.Write([]byte("even more")); err == nil || time.Since(began) != maxStall {

@@ -13,19 +13,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// isInvalid reports whether an error is the caller's, and says want.
+// isInvalid reports whether an error blames the caller and contains want.
 func isInvalid(err error, want string) bool {
 	e, ok := op.AsError(err)
 	return ok && e.Code == op.Invalid && strings.Contains(err.Error(), want)
 }
 
-// TestParseMetadata: pairs are unescaped as often as clients escape them, after the query itself.
+// TestParseMetadata: clients escape pairs in addition to the query, so pairs are unescaped again.
 func TestParseMetadata(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]string{
 		"":                           {},
 		"a=b":                        {"a": "b"},
-		"a=b%2520c":                  {"a": "b c"}, // as SDKs send "b c", less the escapes of the URL
+		"a=b%2520c":                  {"a": "b c"}, // as SDKs send "b c", without the escapes of the URL
 		"a=b&c=d":                    {"a": "b", "c": "d"},
 		"k%253D=v%2526w":             {"k=": "v&w"},
 		"%25C3%25BC=%25E2%2582%25AC": {"ü": "€"},
@@ -43,7 +43,7 @@ func TestParseMetadata(t *testing.T) {
 	}
 }
 
-// FuzzMetadata: any text is parsed or refused, by the caller's fault.
+// FuzzMetadata: any text is parsed, or rejected as an error of the caller.
 func FuzzMetadata(f *testing.F) {
 	f.Add("a=b%2520c&d")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -53,7 +53,7 @@ func FuzzMetadata(f *testing.F) {
 	})
 }
 
-// TestPlace: the cursor of a page survives its way through a client, and a forged one is refused.
+// TestPlace: a client can return the cursor of a page, and forged cursors are rejected.
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
@@ -72,7 +72,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicy: a network means what the client meant, or is refused.
+// TestNetworkPolicy: a network is translated exactly, or rejected.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	off, on := new(false), new(true)
@@ -114,7 +114,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestNetworkOf: what is shown leads to the same policy.
+// TestNetworkOf: the network in a response translates back to the same policy.
 func TestNetworkOf(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllow, sandbox.NetworkOpen} {
@@ -135,7 +135,7 @@ func TestNetworkOf(t *testing.T) {
 	}
 }
 
-// TestListed: a sandbox is shown with what clients require, whatever of it is unknown.
+// TestListed: a listed sandbox has all fields that clients require, even if some values are unknown.
 func TestListed(t *testing.T) {
 	t.Parallel()
 	s := &Service{}

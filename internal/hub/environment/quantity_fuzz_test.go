@@ -14,7 +14,7 @@ func FuzzAmounts(f *testing.F) {
 		err := Amounts{CPU: Quantity(cpu), CPULimit: Quantity(cpu), Memory: Quantity(memory),
 			MemoryLimit: Quantity(memory), Disk: Quantity(memory)}.Apply(&r)
 		if err == nil && (r.CPU < 0 || r.Memory < 0 || r.Disk < 0 || r.Memory > r.MemoryLimit || r.CPU > r.CPULimit) {
-			t.Errorf("%q, %q: got %+v, want amounts that are not negative, within their limits", cpu, memory, r)
+			t.Errorf("%q, %q: got %+v, want amounts from 0 to their limits", cpu, memory, r)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// shelf is a provider that counts how often it is asked for all sandboxes.
+// shelf is a provider that counts its List calls.
 type shelf struct {
 	sandbox.Provider
 	table *sandbox.Table[int]
@@ -34,8 +34,8 @@ func (s *shelf) add(t testing.TB, id, owner, name string) sandbox.Sandbox {
 	return sb
 }
 
-// TestFindByID: an ID is found without a look at all sandboxes, by its owner and admins only; who has named a
-// sandbox like it means that one.
+// TestFindByID: the owner and admins can find a sandbox by ID, without a list of all sandboxes. If a caller has a
+// sandbox with that name, the name takes precedence.
 func TestFindByID(t *testing.T) {
 	t.Parallel()
 	s := &shelf{table: sandbox.NewTable[int]()}
@@ -62,7 +62,7 @@ func TestFindByID(t *testing.T) {
 	}
 }
 
-// BenchmarkFind finds one of as many sandboxes as a hub may have.
+// BenchmarkFind finds one of the maximum number of sandboxes of a hub.
 func BenchmarkFind(b *testing.B) {
 	s := &shelf{table: sandbox.NewTable[int]()}
 	d := &directory{provider: s, ids: map[key]string{}}

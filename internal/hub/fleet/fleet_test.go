@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// provider has one sandbox, and an egress listener that opens when it is let to.
+// provider has one sandbox, and an egress listener that opens when let is closed.
 type provider struct {
 	sandbox.Provider
 	sb      sandbox.Sandbox
@@ -96,7 +96,7 @@ func newFleet(t *testing.T) (*Fleet, *provider) {
 }
 
 // TestSlowProviderHoldsNothingUp: while the provider opens the egress listener of a
-// sandbox, the sandbox can be used, and rules that change meanwhile apply in the end.
+// sandbox, the sandbox can be used. Rules that change during that time take effect.
 func TestSlowProviderHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	f, p := newFleet(t)
@@ -109,7 +109,7 @@ func TestSlowProviderHoldsNothingUp(t *testing.T) {
 	}
 	f.Touch(p.sb.ID)
 	if n := f.OpenRequests(p.sb); n != 1 {
-		t.Errorf("got %d requests under way, want 1", n)
+		t.Errorf("got %d in-flight requests, want 1", n)
 	}
 	b.Leave()
 	b.mu.Lock()
@@ -124,8 +124,8 @@ func TestSlowProviderHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// TestForgottenWhileOpening: a sandbox that goes away while its egress proxy is being
-// opened leaves no listener behind.
+// TestForgottenWhileOpening: if a sandbox is deleted while its egress proxy is being
+// opened, no listener remains.
 func TestForgottenWhileOpening(t *testing.T) {
 	t.Parallel()
 	f, p := newFleet(t)
@@ -140,11 +140,11 @@ func TestForgottenWhileOpening(t *testing.T) {
 	<-done
 	if c, err := net.Dial("unix", p.path); err == nil {
 		c.Close()
-		t.Error("the listener of a forgotten sandbox is open")
+		t.Error("the listener of a deleted sandbox is open")
 	}
 }
 
-// TestFault: a fleet that cannot watch its provider says so until it can.
+// TestFault: a fleet reports a fault as long as it cannot watch its provider.
 func TestFault(t *testing.T) {
 	t.Parallel()
 	f, p := newFleet(t)
@@ -154,7 +154,7 @@ func TestFault(t *testing.T) {
 	testenv.Poll(t, "it works again", func() bool { return f.Fault() == nil })
 }
 
-// TestFind: a name means the caller's own sandbox, and is not remembered longer than
+// TestFind: a name refers to the caller's own sandbox, and is cached only as long as
 // the sandbox has it.
 func TestFind(t *testing.T) {
 	t.Parallel()
@@ -179,6 +179,6 @@ func TestFind(t *testing.T) {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
 	if len(f.directory.ids) != 1 {
-		t.Errorf("got %v remembered, want one name", f.directory.ids)
+		t.Errorf("got %v cached, want one name", f.directory.ids)
 	}
 }

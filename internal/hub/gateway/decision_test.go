@@ -45,7 +45,7 @@ func (s shelf) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Provider: "test", AnyPort: s.anyPort}
 }
 
-// newShelf has a sandbox of every kind that decisions differ for.
+// newShelf has one sandbox for each kind that affects decisions.
 func newShelf() shelf {
 	box := func(id, name string, state sandbox.State, serverPort int, annotations map[string]string) sandbox.Sandbox {
 		return sandbox.Sandbox{ID: id, State: state, Spec: sandbox.Spec{Name: name, Owner: "anna",
@@ -68,14 +68,14 @@ func newShelf() shelf {
 var testPolicy = policy{domains: naming.Domains{"box.test", "localhost"}, publicHosts: []string{"hub.box.test"}, sessions: true,
 	wakeWait: 30 * time.Second, pageWait: 2 * time.Second}
 
-// sent is a request, by its parts that matter. The zero value of each is the usual one.
+// sent is the part of a request that affects decisions. Zero values are the usual case.
 type sent struct {
 	method, host, path string
 	header             string // name: value, separated by |
-	via                string // how the caller signed in; empty: with a key
+	via                string // how the caller authenticated; empty: with a key
 	site               string // of the caller's session
-	base               string // the hub as the caller reaches it
-	port               int    // to which the caller's link is limited
+	base               string // URL under which the caller reaches the hub
+	port               int    // port that the caller's link is limited to
 	reader             bool
 }
 
@@ -117,11 +117,11 @@ type wanted struct {
 	action   action
 	sandbox  string // name
 	port     int
-	path     string // of the request to the sandbox
+	path     string // path of the request to the sandbox
 	noWake   bool
 	patience time.Duration // 0: wakeWait
 	location string
-	after    string // a pass
+	after    string // text after a pass
 	session  string // key of the site for which a ticket or pass is issued
 	code     op.Code
 	status   int
@@ -331,7 +331,7 @@ func TestLocateHub(t *testing.T) {
 	}
 }
 
-// A target that Front has found is final: the path of the request is the router's by then.
+// A target that Front has found is final, because the router has already rewritten the path.
 func TestDecideKeepsTarget(t *testing.T) {
 	t.Parallel()
 	q := sent{path: "/sandbox/a/"}.request(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// FuzzPath checks that a path addresses at most one sandbox, and that the rest of the path is kept.
+// FuzzPath checks that a path addresses at most one sandbox, and that the rest of the path is unchanged.
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"/sandbox/a/x", "/sandbox/a", "/sandbox/a%2fb/x", "/sandbox/../a", "/sandbox/a/proxy/3000/x", "/sandbox//"} {
 		f.Add(s)

@@ -20,7 +20,7 @@ type noSecrets struct{}
 func (noSecrets) Assign(*sandbox.Spec, []string) error             { return nil }
 func (noSecrets) Provision(context.Context, sandbox.Sandbox) error { return nil }
 
-// TestImages: a request with only an image is of the environment custom; one with both
+// TestImages: a request with only an image uses the environment custom. A request with both
 // keeps its environment.
 func TestImages(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 )
 
-// TestNotToItself: a replica that is about to serve, and has told the others so, forwards nothing to itself.
+// TestNotToItself: a replica that has announced itself as active but does not serve yet forwards nothing to itself.
 func TestNotToItself(t *testing.T) {
 	t.Parallel()
 	public, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// site is one replica, whose server says its name and who asks.
+// site is one replica, whose server responds with its name and the client's address.
 type site struct {
 	t      *testing.T
 	name   string
@@ -66,7 +66,7 @@ func start(t *testing.T, dir, name string) *site {
 	return s
 }
 
-// answer answers every line.
+// answer responds to every line.
 func (s *site) answer(c net.Conn) {
 	defer c.Close()
 	for lines := bufio.NewScanner(c); lines.Scan(); {
@@ -74,7 +74,7 @@ func (s *site) answer(c net.Conn) {
 	}
 }
 
-// stop ends the replica as its process would.
+// stop ends the replica as the end of its process does.
 func (s *site) stop() {
 	s.cancel()
 	select {
@@ -122,14 +122,14 @@ func TestTurns(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, dir, "a")
 	if got := a.ask("one"); !strings.HasPrefix(got, "a heard one from 127.0.0.1:") {
-		t.Errorf("got %q from who serves", got)
+		t.Errorf("got %q from the active replica", got)
 	}
 	b := start(t, dir, "b")
-	// Who is local there is not local here.
+	// A client that is local at the other replica is not local here.
 	if got := b.ask("two"); got != "a heard two from [::]:0" {
 		t.Errorf("got %q through another replica", got)
 	}
-	// A connection carries more than one exchange, and its end is passed on.
+	// A connection carries multiple requests, and its end is forwarded.
 	c := b.dial()
 	defer c.Close()
 	for _, line := range []string{"three", "four"} {
@@ -143,19 +143,19 @@ func TestTurns(t *testing.T) {
 	}
 	a.stop()
 	if got := b.ask("five"); !strings.HasPrefix(got, "b heard five from ") {
-		t.Errorf("got %q after the first was gone", got)
+		t.Errorf("got %q after the first replica ended", got)
 	}
 	again := start(t, dir, "again")
 	if got := again.ask("six"); got != "b heard six from [::]:0" {
-		t.Errorf("got %q from one that has come back", got)
+		t.Errorf("got %q from a restarted replica", got)
 	}
 	b.stop()
 	if got := again.ask("seven"); !strings.HasPrefix(got, "again heard seven from ") {
-		t.Errorf("got %q after the second was gone", got)
+		t.Errorf("got %q after the second replica ended", got)
 	}
 }
 
-// TestStanding: a replica that is not needed ends when it is told to, with what waits at it.
+// TestStanding: a standby replica stops on request and closes the connections that wait at it.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -171,7 +171,7 @@ func TestStanding(t *testing.T) {
 	}
 	b.stop()
 	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
+		t.Error("the connection is open, want it closed")
 	}
 	if got := a.ask("three"); !strings.HasPrefix(got, "a heard three") {
 		t.Errorf("got %q", got)
@@ -200,7 +200,7 @@ func TestStranger(t *testing.T) {
 		t.Helper()
 		c, err := dial()
 		if err != nil {
-			return // refused at once
+			return // rejected at once
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(time.Minute))
@@ -228,8 +228,8 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestFloodedReplica: strangers who connect to the port for replicas and wait, and a client that fills a replica with
-// connections, do not block other clients.
+// TestFloodedReplica: clients without the key that hold connections to the port for replicas, and a client that opens
+// many connections to a replica, do not block other clients.
 func TestFloodedReplica(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -259,7 +259,7 @@ func TestFloodedReplica(t *testing.T) {
 		hold("127.0.0.1", at.Address)
 	}
 	if got := b.ask("three"); !strings.HasPrefix(got, "a heard three") {
-		t.Errorf("with strangers at the port for replicas: got %q", got)
+		t.Errorf("while clients without the key hold the port for replicas: got %q", got)
 	}
 	for range 150 {
 		hold("127.0.0.1", b.public.Addr().String())
@@ -267,6 +267,6 @@ func TestFloodedReplica(t *testing.T) {
 	c := hold("127.0.0.2", b.public.Addr().String())
 	c.SetDeadline(time.Now().Add(time.Minute))
 	if got := exchange(t, c, "four"); !strings.HasPrefix(got, "a heard four") {
-		t.Errorf("with a client that holds all connections that it gets, another: got %q", got)
+		t.Errorf("another client, while one client holds many connections: got %q", got)
 	}
 }

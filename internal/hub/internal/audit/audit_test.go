@@ -154,7 +154,7 @@ func TestRotationKeepsTheChain(t *testing.T) {
 		t.Errorf("got %+v, want 3 files that end with line 200", r)
 	}
 
-	// A crash after the head was written and before the removal leaves a file too many.
+	// A crash after the head was written and before the removal leaves one extra file.
 	files, _ := listFiles(dir)
 	old := filepath.Join(dir, fileName(files[0]))
 	kept, err := os.ReadFile(old)
@@ -238,7 +238,7 @@ func TestTornLine(t *testing.T) {
 			add(t, l, Entry{Op: "c"})
 			shut(t, l)
 			if r := sound(t, Check{Dir: dir}); len(r.Torn) != 1 || r.Torn[0].Seq != 3 || r.Last.Seq != 4 {
-				t.Errorf("after: got %+v, want 4 lines, the third about the torn one", r)
+				t.Errorf("after: got %+v, want 4 lines, the third about the torn line", r)
 			}
 			got := lines(t, dir, Filter{})
 			if got[2].Kind != KindTorn || got[2].Count != uint64(len(part)) || got[2].Text != part[:min(len(part), maxText)] || got[3].Op != "c" {
@@ -299,7 +299,7 @@ func TestOneRecordOfTheHead(t *testing.T) {
 		add(t, l, Entry{Op: "c"})
 		shut(t, l)
 		if r := sound(t, Check{Dir: dir}); len(r.Torn) != 1 || r.Last.Seq != 4 {
-			t.Errorf("after: got %+v, want 4 lines, one of them about the head", r)
+			t.Errorf("after: got %+v, want 4 lines, one of them about the head record", r)
 		}
 	}
 }
@@ -456,7 +456,7 @@ func lastSeq(l *Log) uint64 {
 	return l.written.Seq
 }
 
-// TestNote: notes are written by themselves, together, and in order with appended entries.
+// TestNote: notes are written in the background, in batches, and in order with appended entries.
 func TestNote(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, Config{Dir: dir})

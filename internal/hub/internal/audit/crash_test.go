@@ -65,7 +65,7 @@ func TestKillLosesNothingThatWasAcknowledged(t *testing.T) {
 			}
 			line, err := in.ReadString('\n')
 			if err != nil {
-				break // what is cut off was not told whole
+				break // a truncated line was not acknowledged completely
 			}
 			if len(line) > 5 && line[:5] == "error" {
 				t.Errorf("got %q from the child, want the id of an entry", line)

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// folder is a log in memory, to be tampered with.
+// folder is a log in memory that tests modify.
 type folder struct {
 	names []string
 	lines [][]string // of each file, with newlines
@@ -66,7 +66,7 @@ func (d folder) store(t *testing.T, dir string) {
 	}
 }
 
-// want is what Verify must say; an empty file or a zero line matches any.
+// want is the problem that Verify must report; an empty file or a zero line matches any.
 type want struct {
 	Place
 	why []Why
@@ -79,7 +79,7 @@ var edits = map[string]func(r *rand.Rand, d *folder) want{
 		b := []byte(d.lines[f][n])
 		b[r.IntN(len(b))] ^= byte(1 + r.IntN(255))
 		d.lines[f][n] = string(b)
-		// Without its newline the last line of a file is one that was cut.
+		// If the last line of a file has no newline, it was truncated.
 		return want{Place{d.names[f], n + 1, uint64(d.first[f] + n)}, []Why{Changed, Truncated}}
 	},
 	"remove a line": func(r *rand.Rand, d *folder) want {
@@ -203,7 +203,7 @@ func TestRewrittenChain(t *testing.T) {
 		return dir, noted
 	}
 	dir, noted := rewrite(nil, nil)
-	sound(t, Check{Dir: dir}) // what an unkeyed chain does not show
+	sound(t, Check{Dir: dir}) // an unkeyed chain does not detect it
 	if r := verify(t, Check{Dir: dir, Known: noted}); r.Problem == nil || r.Problem.Seq != noted.Seq {
 		t.Errorf("known line: got %v, want a problem with line %d", r.Problem, noted.Seq)
 	}

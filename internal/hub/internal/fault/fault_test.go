@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestErrorsHideHostPaths: callers learn which file an error is about, not where the hub keeps it. What
-// an archive calls its entries is shown.
+// TestErrorsHideHostPaths: an error names the file, but not its folder on the host. Names of entries
+// in an archive are shown.
 func TestErrorsHideHostPaths(t *testing.T) {
 	t.Parallel()
 	host := &fs.PathError{Op: "open", Path: "/var/lib/cove/images/tmp/layer-1/root", Err: fs.ErrPermission}

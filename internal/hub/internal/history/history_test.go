@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestHistoryIsBounded: a reader that is too slow learns that it missed something.
+// TestHistoryIsBounded: a reader that is too slow is notified that it missed events.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	l := New()
@@ -22,7 +22,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("after 20: got %d events, lost %v; want %d from number 21 on", len(s.Events), s.Lost, Size-10)
 	}
 	if s := l.After(5); !s.Lost {
-		t.Errorf("after 5: got %d events, want them to be lost", len(s.Events))
+		t.Errorf("after 5: got %d events, want them lost", len(s.Events))
 	}
 	if seq, ok := l.Find(l.ID(7)); seq != 7 || !ok {
 		t.Errorf("got %d, %v; want 7, true", seq, ok)

@@ -6,7 +6,7 @@ func TestImportedImageBelongsToOwner(t *testing.T) {
 	t.Parallel()
 	ref, err := ResolveImage("anna", "imported/mine")
 	if err != nil || ImageName(ref) != "imported/mine" || ref == ImagePrefix("bert")+"mine" {
-		t.Errorf("got %q %v, want a reference that only anna has", ref, err)
+		t.Errorf("got %q %v, want a reference that belongs to anna only", ref, err)
 	}
 	for _, name := range []string{ref, "imported/../x", "imported/"} {
 		if got, err := ResolveImage("bert", name); err == nil {
@@ -14,6 +14,6 @@ func TestImportedImageBelongsToOwner(t *testing.T) {
 		}
 	}
 	if got, err := ResolveImage("bert", "debian:12"); got != "debian:12" || err != nil || ImageName(got) != got {
-		t.Errorf("got %q %v, want the reference as it is", got, err)
+		t.Errorf("got %q %v, want the reference unchanged", got, err)
 	}
 }

@@ -36,7 +36,7 @@ func (c *counting) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	defer c.now.Add(-1)
 	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
 	}
-	time.Sleep(time.Second) // of the bubble's own time
+	time.Sleep(time.Second) // simulated time
 	if c.fail != nil {
 		return sandbox.Sandbox{}, c.fail
 	}
@@ -47,7 +47,7 @@ func (c *counting) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	return sb, nil
 }
 
-// TestBackoff: what fails is tried less and less often.
+// TestBackoff: failing creates are retried with increasing delays.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counting{fail: errors.New("no room")}
@@ -62,7 +62,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestBounds: neither too many at once nor too many together, and none while callers create.
+// TestBounds: the pool limits concurrent creates and the total number, and pauses while callers create.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, busy := &counting{}, true
@@ -73,7 +73,7 @@ func TestBounds(t *testing.T) {
 		p.Begin(t.Context())
 		time.Sleep(time.Minute)
 		if n := c.all.Load(); n != 0 {
-			t.Errorf("%d were created meanwhile", n)
+			t.Errorf("%d were created while a caller created", n)
 		}
 		busy = false
 		p.Notify()

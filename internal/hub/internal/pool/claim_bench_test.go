@@ -14,9 +14,9 @@ import (
 )
 
 // BenchmarkPoolClaim measures the time from the claim of a warm sandbox to the
-// first output of a command in it, beside a cold create.
+// first output of a command in it, compared to a cold create.
 func BenchmarkPoolClaim(b *testing.B) {
-	const batch = 10 // members are made in batches while nothing is measured
+	const batch = 10 // members are created in batches while the timer is stopped
 	var measuring atomic.Bool
 	want := pool.Want{Size: batch, Spec: sandbox.Spec{Environment: "e"}}
 	m := newMachine(b, want, func(c *pool.Config) { c.Busy, c.Every = measuring.Load, time.Hour })
@@ -45,7 +45,7 @@ func BenchmarkPoolClaim(b *testing.B) {
 			measure(&warm, func() (sandbox.Sandbox, error) {
 				sb, ok, err := m.pool.Claim(b.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: spec})
 				if err == nil && !ok {
-					b.Fatal("no member could be claimed")
+					b.Fatal("got no member, want one to claim")
 				}
 				return sb, err
 			})

@@ -93,7 +93,7 @@ func (m *machine) call(id, path, body string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
-// bash runs a command in a sandbox and returns what it wrote.
+// bash runs a command in a sandbox and returns its output.
 func (m *machine) bash(id, command string) string {
 	m.t.Helper()
 	body, _ := json.Marshal(map[string]any{"command": command})
@@ -125,8 +125,8 @@ func (m *machine) claim(want pool.Want, owner, secret string) sandbox.Sandbox {
 	return sb
 }
 
-// TestClaimedSandboxHasNoTraces: a claimed sandbox shows nothing of the pool or of the owner of
-// another member. It shows the same as a sandbox that was created directly.
+// TestClaimedSandboxHasNoTraces: a claimed sandbox contains no data of the pool or of the owner of
+// another member. It looks the same as a sandbox that was created directly.
 func TestClaimedSandboxHasNoTraces(t *testing.T) {
 	want := pool.Want{Size: 2, Spec: sandbox.Spec{Environment: "e", Env: map[string]string{"OF_POOL": "environment"}}}
 	m := newMachine(t, want)
@@ -149,7 +149,7 @@ func TestClaimedSandboxHasNoTraces(t *testing.T) {
 	m.checkTraces(bob.ID, ann.ID)
 	m.checkServer(bob.ID)
 	if status, _ := m.call(cold.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict {
-		t.Errorf("sandbox that does not wait: got %d, want status 409", status)
+		t.Errorf("sandbox that does not wait for an owner: got %d, want status 409", status)
 	}
 	m.checkSame(bob.ID, cold.ID)
 	// The uptime begins with the claim.
@@ -173,7 +173,7 @@ func (m *machine) checkBinding(id string) {
 	}
 }
 
-// checkTraces fails if a sandbox shows anything of the pool, or of the other sandbox, which is ann's.
+// checkTraces fails if a sandbox contains data of the pool, or of ann's sandbox.
 func (m *machine) checkTraces(id, other string) {
 	m.t.Helper()
 	everything := `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; ` +
@@ -245,7 +245,7 @@ func TestClaimedSandboxRestarts(t *testing.T) {
 	s := sandbox.Spec{Name: "mine", Owner: "ann", Environment: "e", Env: map[string]string{"OWN": "ann"}}
 	sb, ok, err := m.pool.Claim(t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s})
 	if !ok || err != nil || pool.Waits(sb.Spec) {
-		t.Fatalf("got %v %v %v, want a claimed sandbox that does not wait", ok, err, sb.Spec.Env)
+		t.Fatalf("got %v %v %v, want a claimed sandbox that does not wait for an owner", ok, err, sb.Spec.Env)
 	}
 	for range 2 {
 		if got := m.bash(sb.ID, `echo "$OWN$OF_POOL"; ls ~`); got != "ann\nworkspace\n" {

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestClaim: a member becomes what was asked for, in every respect, and is replaced.
+// TestClaim: a claimed member matches the request in every field, and is replaced.
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -57,14 +57,14 @@ func TestClaim(t *testing.T) {
 	}
 	got := sb.Spec
 	delete(got.Annotations, "cove/claimed")
-	// What a provider cannot change is the member's.
+	// Fields that a provider cannot change keep the member's values.
 	want := b.Spec
 	want.Env, want.Workdir = got.Env, got.Workdir
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("got %v, want no difference", diff)
 	}
 	if strings.Contains(fmt.Sprint(sb), "hush") {
-		t.Error("the record holds a secret")
+		t.Error("the record contains a secret")
 	}
 	in := r.guest(sb.ID).settings()
 	if diff := cmp.Diff(map[string]string{"BASE": "1", "NEW": "y", "TOKEN": "hush"}, in.Env); diff != "" {
@@ -75,7 +75,7 @@ func TestClaim(t *testing.T) {
 	}
 	r.filled(2)
 	if slices.Contains(r.members(), sb.ID) {
-		t.Error("it is still a member")
+		t.Error("the claimed sandbox is still a member")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestHundredClaims(t *testing.T) {
 				return
 			}
 			if other, twice := given[sb.ID]; twice {
-				t.Errorf("%s was given to %s and %s", sb.ID, other, name)
+				t.Errorf("%s was claimed by %s and %s", sb.ID, other, name)
 			}
 			given[sb.ID] = name
 		})
@@ -114,14 +114,14 @@ func TestHundredClaims(t *testing.T) {
 	for id, name := range given {
 		sb, err := r.p.Get(t.Context(), id)
 		if got := r.guest(id).settings(); err != nil || sb.Spec.Name != name || got.Env["ME"] != name {
-			t.Errorf("%s is %s and holds %s: %v", name, sb.Spec.Name, got.Env["ME"], err)
+			t.Errorf("%s is %s with ME=%s: %v", name, sb.Spec.Name, got.Env["ME"], err)
 		}
 	}
 	r.busy.Store(false)
 	r.filled(20)
 }
 
-// TestClaimsDuringRefill: members that come while others go are given once each, and
+// TestClaimsDuringRefill: members that are created during claims are claimed once each, and
 // none is lost.
 func TestClaimsDuringRefill(t *testing.T) {
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestClaimsDuringRefill(t *testing.T) {
 				j++
 				mu.Lock()
 				if given[sb.ID] {
-					t.Errorf("%s was given twice", sb.ID)
+					t.Errorf("%s was claimed twice", sb.ID)
 				}
 				given[sb.ID] = true
 				mu.Unlock()
@@ -155,11 +155,11 @@ func TestClaimsDuringRefill(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if made := len(r.guests); made != 64 {
-		t.Errorf("%d were made for 60 claims and a pool of 4", made)
+		t.Errorf("%d were created for 60 claims and a pool of 4", made)
 	}
 }
 
-// TestCold: what no member can become is left to a create, and costs no member.
+// TestCold: a request that no member matches falls back to a create and uses no member.
 func TestCold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -186,7 +186,7 @@ func TestCold(t *testing.T) {
 	if _, ok, err := r.pool.Claim(t.Context(), "other", "1", binding("a")); ok || err != nil {
 		t.Errorf("another environment: got %v %v, want no sandbox and no error", ok, err)
 	}
-	// A name that is taken is told, as a create would.
+	// A name that is in use returns a conflict, as with a create.
 	if _, err := r.p.Create(t.Context(), sandbox.Spec{Name: "a", Owner: "ann"}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestCold(t *testing.T) {
 	}
 }
 
-// TestFailedClaim: a member that fails is gone, its name is free, the next is tried.
+// TestFailedClaim: a member that fails is deleted, its name is free, and the next member is tried.
 func TestFailedClaim(t *testing.T) {
 	t.Parallel()
 	var failures atomic.Int64
@@ -224,7 +224,7 @@ func TestFailedClaim(t *testing.T) {
 		t.Fatalf("got %v %v, want ok", ok, err)
 	}
 	r.filled(1)
-	// The server refuses: no other would take it, so no other is asked.
+	// The server rejects the request. All other members would too, so none is tried.
 	r.fault.Store(&op.Error{Code: op.Invalid, Msg: "no"})
 	r.busy.Store(false)
 	r.filled(4)
@@ -233,7 +233,7 @@ func TestFailedClaim(t *testing.T) {
 		t.Errorf("got %v %v, want no sandbox and no error", ok, err)
 	}
 	r.filled(3)
-	// The caller goes away in the middle.
+	// The caller cancels during the claim.
 	r.fault.Store(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -246,7 +246,7 @@ func TestFailedClaim(t *testing.T) {
 	})
 }
 
-// TestDrain: members of another definition, of too many, dead and old ones go.
+// TestDrain: members are deleted if their definition changed, if there are too many, or if they are dead or old.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -274,7 +274,7 @@ func TestDrain(t *testing.T) {
 func TestOldMembersAreReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, func(c *pool.Config) { c.Age = 50 * time.Millisecond })
-	var first []string // seen at once: the next moment one of them may be gone
+	var first []string // read once, because a member may be deleted afterwards
 	testenv.Poll(t, "there are two", func() bool { first = r.members(); return len(first) == 2 })
 	testenv.Poll(t, "both are new", func() bool {
 		now := r.members()
@@ -282,7 +282,7 @@ func TestOldMembersAreReplaced(t *testing.T) {
 	})
 }
 
-// TestRestart: the members of a pool that is gone are the next one's. What was being bound when it was
+// TestRestart: the next pool adopts the members of the previous one. A member that was being bound when the pool was
 // killed is never claimed, and its name is free.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -322,14 +322,14 @@ func TestRestart(t *testing.T) {
 		t.Errorf("got %s %v, want the three members", diff, r.pool.Ready())
 	}
 	stuck.Store(false)
-	for _, name := range []string{"a", "b"} { // one of the claims meets the one that was told
+	for _, name := range []string{"a", "b"} { // one of the claims gets the member that is already bound
 		sb, ok, err := r.pool.Claim(t.Context(), "e", "1", binding(name, func(s *sandbox.Spec) { s.Env["WHOSE"] = "other" }))
 		if !ok || err != nil || !slices.Contains(before, sb.ID) || sb.ID == half.ID || r.guest(sb.ID).settings().Env["WHOSE"] != "other" {
 			t.Errorf("%s: got %v %v %v, want another member", name, sb.ID, ok, err)
 		}
 	}
 	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("c")); ok || err != nil {
-		t.Errorf("got %v, %v, want that no member is left", ok, err)
+		t.Errorf("got %v, %v, want no member left", ok, err)
 	}
 	testenv.Poll(t, "the one that was told is gone", func() bool {
 		_, err := r.p.Get(t.Context(), half.ID)
@@ -337,7 +337,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestSameName: of two claims of one name at once, one gets it; a name that is taken costs no member.
+// TestSameName: of two concurrent claims of one name, one succeeds. A claim of a name in use uses no member.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
@@ -359,7 +359,7 @@ func TestSameName(t *testing.T) {
 	}
 	wait.Wait()
 	if won.Load() != 1 || lost.Load() != 1 {
-		t.Errorf("%d won and %d lost, want one each", won.Load(), lost.Load())
+		t.Errorf("%d succeeded and %d failed, want one each", won.Load(), lost.Load())
 	}
 	testenv.Poll(t, "what the loser had is gone", func() bool { return len(r.members()) == r.pool.Ready()["e"] })
 	ready := r.pool.Ready()["e"]

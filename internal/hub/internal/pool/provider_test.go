@@ -26,7 +26,7 @@ func TestWrap(t *testing.T) {
 		t.Fatalf("got %v %v, want 2 members", members, err)
 	}
 	if list, err := w.List(ctx, sandbox.Filter{}); err != nil || len(list) != 0 {
-		t.Errorf("members show: got %v %v, want no entries", list, err)
+		t.Errorf("members in the list: got %v %v, want no entries", list, err)
 	}
 	if _, err := w.Get(ctx, members[0].ID); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("a member is found: got %v, want sandbox.ErrNotFound", err)
@@ -69,7 +69,7 @@ func TestWrap(t *testing.T) {
 				created[e.Sandbox.ID] = true
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("created are told: %v", created)
+			t.Fatalf("events of creates: %v", created)
 		}
 	}
 	s.Owner = "bob"
@@ -96,7 +96,7 @@ func (c crowd) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 	return events, nil
 }
 
-// TestWatchOfMany: a reader that is slow at first still learns of every sandbox that exists.
+// TestWatchOfMany: a reader that is slow at first still gets every existing sandbox.
 func TestWatchOfMany(t *testing.T) {
 	c := crowd{size: 5000}
 	p := pool.New(pool.Config{Provider: c, Size: func() map[string]pool.Want { return nil }})

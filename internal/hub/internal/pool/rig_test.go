@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// guest is a server that waits: the real service behind the real surface.
+// guest is a server that waits for an owner: the real service behind the real API.
 type guest struct {
 	http.Handler
 	exit func(int)
@@ -50,7 +50,7 @@ type rig struct {
 	pool  *pool.Pool
 	cfg   pool.Config
 
-	fault atomic.Pointer[op.Error] // what every guest answers, if not nil
+	fault atomic.Pointer[op.Error] // response of every guest, if not nil
 	busy  atomic.Bool
 
 	mu     sync.Mutex
@@ -112,7 +112,7 @@ func (r *rig) run(sb sandbox.Sandbox, _ *mem.Disk, exit func(int)) (mem.Guest, e
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				g.got = &s
-				return false, nil // so that readiness is asked for
+				return false, nil // so that the pool checks readiness
 			}, nil
 		}
 	}
@@ -132,7 +132,7 @@ func (r *rig) size() map[string]pool.Want {
 	return maps.Clone(r.wants)
 }
 
-// want changes what is wanted.
+// want changes the desired pools.
 func (r *rig) want(size int, print string) {
 	r.mu.Lock()
 	r.wants["e"] = pool.Want{Size: size, Spec: spec(), Fingerprint: print}
@@ -146,7 +146,7 @@ func (r *rig) guest(id string) *guest {
 	return r.guests[id]
 }
 
-// filled waits until exactly n are ready and nothing else is the pool's.
+// filled waits until exactly n members are ready and the pool has no others.
 func (r *rig) filled(n int) {
 	r.t.Helper()
 	testenv.Poll(r.t, "the pool is as wanted", func() bool { return r.pool.Ready()["e"] == n && len(r.members()) == n })
@@ -165,7 +165,7 @@ func (r *rig) members() []string {
 	return ids
 }
 
-// binding is what a tenant asks for.
+// binding is the request of a tenant.
 func binding(name string, change ...func(*sandbox.Spec)) pool.Binding {
 	s := spec()
 	s.Name, s.Owner = name, "ann"

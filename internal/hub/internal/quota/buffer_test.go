@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestBuffers: requests of one tenant cannot take the memory of all.
+// TestBuffers: requests of one tenant cannot use the memory of all tenants.
 func TestBuffers(t *testing.T) {
 	t.Parallel()
 	k := New(Config{RequestMemory: 100, Limits: func(who string) Limits {
@@ -14,13 +14,13 @@ func TestBuffers(t *testing.T) {
 	refused := func(err error, of string) {
 		t.Helper()
 		if e, ok := errors.AsType[*Exceeded](err); !ok || e.Tenant != of || e.RetryAfter == 0 || e.Error() == "" {
-			t.Errorf("got %v, want a refusal of %q", err, of)
+			t.Errorf("got %v, want a rejection that names %q", err, of)
 		}
 	}
 	a, b, c := k.Buffer("ann"), k.Buffer("ann"), k.Buffer("bob")
 	for _, err := range []error{a.Grow(30), a.Grow(20), b.Grow(10), c.Grow(40)} {
 		if err != nil {
-			t.Errorf("got %v, want room", err)
+			t.Errorf("got %v, want the buffer granted", err)
 		}
 	}
 	refused(b.Grow(1), "ann")
@@ -29,7 +29,7 @@ func TestBuffers(t *testing.T) {
 	a.Free()
 	a.Free()
 	if err := c.Grow(50); err != nil {
-		t.Errorf("got %v, want the room that was freed", err)
+		t.Errorf("got %v, want the released memory granted", err)
 	}
 	b.Free()
 	c.Free()

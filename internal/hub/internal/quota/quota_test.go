@@ -24,7 +24,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// check is must for goroutines, which cannot end the test.
+// check is must for goroutines other than the test's, which must not call Fatal.
 func check(t testing.TB, err error) bool {
 	t.Helper()
 	if err != nil {
@@ -33,7 +33,7 @@ func check(t testing.TB, err error) bool {
 	return err == nil
 }
 
-// exceeded fails unless err says that what was exceeded.
+// exceeded fails unless err reports that the limit of what was exceeded.
 func exceeded(t testing.TB, err error, what What) *Exceeded {
 	t.Helper()
 	var e *Exceeded
@@ -94,7 +94,7 @@ func TestReservesAreExact(t *testing.T) {
 				h, err := k.Reserve(tenant, one)
 				if err != nil {
 					if e := exceeded(t, err, map[string]What{"a": Sandboxes, "b": Memory, "c": Disk}[tenant]); e.RetryAfter <= 0 {
-						t.Errorf("no time to try again: got %v, want a positive retry delay", e)
+						t.Errorf("no retry delay: got %v, want a positive retry delay", e)
 					}
 					continue
 				}
@@ -103,29 +103,29 @@ func TestReservesAreExact(t *testing.T) {
 				taken[tenant]++
 				mu.Unlock()
 				id := fmt.Sprint(i, "-", round)
-				// The observer counts out before the keeper does, so it can only see too little.
+				// The observer counts a release before the keeper does, so it never counts too much.
 				switch rng.IntN(5) {
 				case 0: // failed
 					count(tenant, -1)
 					h.Release()
 					h.Release()
 					h.Commit(id)
-				case 1: // lived
+				case 1: // succeeded
 					h.Commit(id)
 					h.Release()
 					count(tenant, -1)
 					k.Free(id)
 					k.Free(id)
-				case 2: // gone before the answer
+				case 2: // deleted before the reply
 					count(tenant, -1)
 					k.Free(id)
 					h.Commit(id)
-				case 3: // seen by the watcher before the answer
+				case 3: // seen by the watcher before the reply
 					check(t, k.Adopt(tenant, id, Amount{Sandboxes: 0}))
 					count(tenant, -1)
-					h.Commit(id) // what was adopted counts, and that is nothing
+					h.Commit(id) // the adopted amount counts, which is zero
 					k.Free(id)
-				case 4: // measured again meanwhile
+				case 4: // measured again before the reply
 					h.Commit(id)
 					count(tenant, -1)
 					check(t, k.Adopt(tenant, id, Amount{Disk: 1}))
@@ -144,7 +144,7 @@ func TestReservesAreExact(t *testing.T) {
 	empty(t, k)
 }
 
-// A limit is reached, not only respected.
+// A limit can be used up completely.
 func TestLimitIsUsedUp(t *testing.T) {
 	t.Parallel()
 	k := New(Config{Limits: fixed(Limits{Sandboxes: 20})})
@@ -208,10 +208,10 @@ func TestLimits(t *testing.T) {
 	}
 	k := New(Config{})
 	if _, err := k.Reserve("a", Amount{CPU: -1}); err == nil {
-		t.Error("a negative amount was taken")
+		t.Error("a negative amount was accepted")
 	}
 	if k.Adopt("a", "x", Amount{Disk: -1}) == nil {
-		t.Error("a negative amount was taken")
+		t.Error("a negative amount was accepted")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestAdoptAndFree(t *testing.T) {
 	if u := k.Usage("a"); u.Amount != one.plus(one) {
 		t.Errorf("got %+v, want amount %+v", u, one.plus(one))
 	}
-	must(t, k.Adopt("b", "y", one)) // changed hands
+	must(t, k.Adopt("b", "y", one)) // now owned by another tenant
 	if u := k.Usage("a"); u.Sandboxes != 1 {
 		t.Errorf("got %+v, want sandboxes 1", u)
 	}
@@ -237,7 +237,7 @@ func TestAdoptAndFree(t *testing.T) {
 	empty(t, k)
 }
 
-// The watcher may hear of a sandbox, and of its end, before its creator does.
+// The watcher may see a sandbox, and its deletion, before its creator does.
 func TestCommitAfterTheNews(t *testing.T) {
 	t.Parallel()
 	k := New(Config{})
@@ -255,7 +255,7 @@ func TestCommitAfterTheNews(t *testing.T) {
 	must(t, k.Adopt("a", "y", one))
 	k.Free("y")
 	k.Free("x")
-	other.Release() // older than the news
+	other.Release() // older than the watcher's state
 	h.Commit("y")
 	if u := k.Usage("a"); u.Amount != (Amount{}) {
 		t.Errorf("counted forever: got %+v, want amount %+v", u, Amount{})
@@ -282,7 +282,7 @@ func TestCreateRate(t *testing.T) {
 	if e.RetryAfter != 10*time.Second || !strings.Contains(e.Error(), "the limit is 6 sandboxes per minute; retry in 10s") {
 		t.Errorf("%v after %v", e, e.RetryAfter)
 	}
-	must(t, create(0)) // what is no create has no rate
+	must(t, create(0)) // only creates are rate limited
 	now = now.Add(e.RetryAfter)
 	must(t, create(1))
 	now = now.Add(4 * time.Second)
@@ -307,7 +307,7 @@ func TestCreateRate(t *testing.T) {
 	if e := exceeded(t, create(1), Rate); e.RetryAfter != 24*time.Hour {
 		t.Errorf("got %v, want retry delay %v", e.RetryAfter, 24*time.Hour)
 	}
-	// What does not fit uses up no rate.
+	// A rejected create does not use the rate limit.
 	limits = Limits{CreateRate: 1, Sandboxes: 1}
 	for range 3 {
 		_, err := k.Reserve("b", Amount{Sandboxes: 2})
@@ -345,8 +345,8 @@ func TestCalls(t *testing.T) {
 	exceeded(t, err, Calls)
 }
 
-// Tenants that have gone leave nothing behind, however many there were; those
-// whose create rate is not back yet stay until it is.
+// Tenants without sandboxes use no memory, no matter how many there were. Only those
+// whose create rate has not recovered are kept until it has.
 func TestTenantsAreForgotten(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -364,12 +364,12 @@ func TestTenantsAreForgotten(t *testing.T) {
 		most = max(most, len(k.tenants))
 	}
 	if most > 500 {
-		t.Errorf("%d were remembered", most)
+		t.Errorf("%d tenants were kept", most)
 	}
 	empty(t, k)
 }
 
-// Guests leave a tenth of a tenant's calls to the tenant, and one call at least.
+// A tenth of a tenant's calls, at least one, is reserved for the tenant and not available to guests.
 func TestGuestsLeaveCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ limit, want int }{{40, 36}, {2, 1}, {1, 0}, {-1, 0}, {0, maxGuests}} {
@@ -390,7 +390,7 @@ func TestGuestsLeaveCalls(t *testing.T) {
 		}
 		for _, done := range leave {
 			done()
-			done() // may be called again
+			done() // idempotent
 		}
 		if _, err := k.Guest("ann"); (err == nil) != (c.want > 0) {
 			t.Errorf("limit %d: got error %v after all guests have left", c.limit, err)

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// flood lets n creates of a tenant stand in line, in order, and notes who is
-// served. Each takes a second.
+// flood queues n creates of a tenant in order and records which are served. Each takes a second.
 func flood(ctx context.Context, t *testing.T, k *Keeper, wg *sync.WaitGroup, tenant string, n int, served func(string)) {
 	t.Helper()
 	for range n {
@@ -31,7 +30,7 @@ func flood(ctx context.Context, t *testing.T, k *Keeper, wg *sync.WaitGroup, ten
 	synctest.Wait()
 }
 
-// One tenant's flood delays another's single create by one round at most.
+// Many creates of one tenant delay a single create of another by at most one round.
 func TestFloodDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{1, 4} {
@@ -55,17 +54,17 @@ func TestFloodDoesNotStarve(t *testing.T) {
 			if u := k.Usage("flood"); u.Creating != slots || u.Waiting != 1000-slots {
 				t.Errorf("got %+v, want creating %d and waiting %d", u, slots, 1000-slots)
 			}
-			// A slot is free once a second. Everybody else goes first once at most:
-			// those in the works, then one of the flood and one of the others.
+			// A slot is free once a second. At most one round is served first:
+			// the creates in progress, then one of the flood and one of the other tenants.
 			after := func(n int) time.Duration { return time.Duration(n/slots) * time.Second }
 			done, err := k.Turn(t.Context(), "single")
 			must(t, err)
 			if took := time.Since(began); took > after(slots+2) {
-				t.Errorf("the single one waited %v", took)
+				t.Errorf("the single create waited %v", took)
 			}
 			done()
 			wg.Wait()
-			// As long as both wait, they take turns.
+			// As long as both wait, they are served in turns.
 			if count != 1010 || len(others) != 10 || others[0] > after(slots+1) || others[9] > after(slots+2*10+1) {
 				t.Errorf("%d served, others at %v", count, others)
 			}
@@ -128,7 +127,7 @@ func TestTurnQueueIsBounded(t *testing.T) {
 		if e := exceeded(t, err, Waiting); e.RetryAfter <= 0 || e.Used != 2 {
 			t.Errorf("got %+v, want a positive retry delay and used 2", e)
 		}
-		wg.Go(func() { // another tenant's line is its own
+		wg.Go(func() { // each tenant has its own queue
 			other, err := k.Turn(t.Context(), "b")
 			if check(t, err) {
 				other()
@@ -152,7 +151,7 @@ func TestTurnQueueIsBounded(t *testing.T) {
 	})
 }
 
-// Cancels at any moment lose no slot, and no more than allowed are in the works.
+// Cancellation at any time loses no slot and never exceeds the number of concurrent creates.
 func TestTurnsUnderCancels(t *testing.T) {
 	t.Parallel()
 	k := New(Config{Creates: 3, Queue: 1000})
@@ -170,7 +169,7 @@ func TestTurnsUnderCancels(t *testing.T) {
 					running++
 					served++
 					if running > 3 {
-						t.Errorf("%d in the works", running)
+						t.Errorf("%d in progress", running)
 					}
 					mu.Unlock()
 					mu.Lock()

@@ -64,7 +64,7 @@ func TestValuePrintsAsNothing(t *testing.T) {
 		all.Write(b)
 	}
 	if s := all.String(); strings.Contains(s, "5f1c9e77a0") || strings.Contains(s, fmt.Sprintf("%x", hush)) || !strings.Contains(s, redacted) {
-		t.Errorf(`it shows: got %s, want neither "5f1c9e77a0" nor %q in it, but %q`, s, fmt.Sprintf("%x", hush), redacted)
+		t.Errorf(`formatted secret: got %s, want neither "5f1c9e77a0" nor %q in it, but %q`, s, fmt.Sprintf("%x", hush), redacted)
 	}
 	if v.Reveal() != hush || (Value{}).Reveal() != "" {
 		t.Error("it is lost")
@@ -174,12 +174,12 @@ func TestNothingIsLeft(t *testing.T) {
 	s := open(t, dir)
 	set(t, s, "ann", Secret{Name: "a", Value: New(hush), Mode: Env})
 	set(t, s, "bob", Secret{Name: "b", Value: New("his"), Mode: Env})
-	// What a crash leaves in the middle of a write is swept.
+	// Temporary files of an interrupted write are deleted.
 	left := filepath.Join(dir, ".cove-x.tmp")
 	os.WriteFile(left, []byte("half"), 0o600)
 	s = open(t, dir)
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a temporary file stays")
+		t.Error("a temporary file remains")
 	}
 	if err := s.Delete("bob", "b"); err != nil {
 		t.Fatal(err)
@@ -188,12 +188,12 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileOf("bob"))); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the file of a tenant without secrets stays")
+		t.Error("the file of a tenant without secrets remains")
 	}
 	if n := len(open(t, dir).List("bob")); n != 0 {
-		t.Error("it came back")
+		t.Error("the deleted secret is listed again")
 	}
-	// What cannot be written did not happen.
+	// A change that cannot be written has no effect.
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestBadSecrets(t *testing.T) {
 			t.Errorf("got %v, want ErrInvalid", err)
 		}
 	}
-	// Good ones each, but not together.
+	// Valid individually, but not together.
 	set(t, s, "ann", Secret{Name: "a", Value: v, Mode: Env, Target: "A"})
 	set(t, s, "ann", Secret{Name: "b", Value: v, Mode: Env, Target: "A"})
 	set(t, s, "ann", Secret{Name: "c", Value: v, Mode: Broker, Hosts: hosts})
@@ -312,7 +312,7 @@ func TestConcurrentCreatesAndDeletes(t *testing.T) {
 	if n := len(open(t, dir).List("ann")); n != 20 {
 		t.Errorf("%d are left", n)
 	}
-	// The bound, without writing each to disk.
+	// The limit, without writing each secret to disk.
 	full := tenant{}
 	for i := range MaxPerTenant {
 		full[fmt.Sprint("x", i)] = entry{}
@@ -322,6 +322,6 @@ func TestConcurrentCreatesAndDeletes(t *testing.T) {
 		t.Errorf("got %v, want ErrTooMany", err)
 	}
 	if _, err := s.Set("ann", Secret{Name: "x0", Value: New("x"), Mode: Env}); err != nil {
-		t.Error("one that is there can be replaced:", err)
+		t.Error("an existing secret cannot be replaced:", err)
 	}
 }

@@ -64,7 +64,7 @@ func (r *rig) write(from, to int) {
 	}
 }
 
-// inbox collects what a receiver got.
+// inbox collects the lines that a receiver got.
 type inbox struct {
 	mu  sync.Mutex
 	got bytes.Buffer
@@ -110,7 +110,7 @@ func datagrams(t *testing.T, network, address string) (*inbox, string) {
 	return box, c.LocalAddr().String()
 }
 
-// stream reads syslog messages that are framed by their length.
+// stream reads syslog messages with octet counting.
 func stream(t *testing.T) (*inbox, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -143,7 +143,7 @@ func stream(t *testing.T) (*inbox, string) {
 	return box, l.Addr().String()
 }
 
-// TestEveryReceiver gets every line as it is written.
+// TestEveryReceiver: every receiver gets every line unmodified.
 func TestEveryReceiver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -204,7 +204,7 @@ func TestEveryReceiver(t *testing.T) {
 	}
 }
 
-// TestReceiverThatIsAway misses nothing, and a hub that starts again continues.
+// TestReceiverThatIsAway: a receiver that was unreachable gets all lines, and a restarted hub continues.
 func TestReceiverThatIsAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -241,7 +241,7 @@ func TestReceiverThatIsAway(t *testing.T) {
 	r.start(server.URL)
 	testenv.Poll(t, "the new lines are there", func() bool { return box.has(8, 10) })
 	if box.has(0, 1) {
-		t.Error("lines were sent again after a clean end")
+		t.Error("lines were sent again after a clean shutdown")
 	}
 }
 
@@ -258,8 +258,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestHeadersStayWithTheReceiver: a receiver that redirects elsewhere gets no header sent there, and
-// its lines are kept until it takes them itself.
+// TestHeadersStayWithTheReceiver: if a receiver redirects to another host, no header is sent there.
+// The lines are kept until the receiver accepts them itself.
 func TestHeadersStayWithTheReceiver(t *testing.T) {
 	t.Parallel()
 	var strayed, asked atomic.Int64

@@ -91,7 +91,7 @@ func (r *rig) share(sh Share) (string, Share) {
 	return token, made
 }
 
-// edit changes the file as a person would.
+// edit changes the file as a user with an editor does.
 func (r *rig) edit(text string) {
 	r.t.Helper()
 	must(r.t, os.WriteFile(r.path, []byte(text), 0o600))
@@ -109,7 +109,7 @@ func (r *rig) knows(secret string) bool {
 	return ok
 }
 
-// soon lets the time pass after which a change in the file counts.
+// soon advances the clock until a change in the file takes effect.
 func (r *rig) soon() { r.advance(lookEvery) }
 
 func replace(t testing.TB, text, old, with string) string {

@@ -12,13 +12,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// asWriter makes this program one that changes the keys file at this path.
+// asWriter turns this program into a process that changes the keys file at this path.
 const asWriter = "COVE_TEST_TENANT_WRITER"
 
 const each = 25
 
-// writer adds keys and shares, and takes every second one away again. It says
-// which secrets and tokens remain.
+// writer adds keys and shares, and revokes every second one. It prints the remaining
+// secrets and tokens.
 func writer(path string) int {
 	s, err := Open(Config{Path: path})
 	if err != nil {
@@ -56,7 +56,7 @@ func start(t *testing.T, path string, out *lockedBuffer) *exec.Cmd {
 	return cmd
 }
 
-// Several processes change the files at once, while the hub reads them: nothing is lost.
+// Several processes change the files concurrently, while the hub reads them. No change is lost.
 func TestProcessesWriteAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -74,8 +74,8 @@ func TestProcessesWriteAtOnce(t *testing.T) {
 			if left--; err != nil {
 				t.Errorf("%v: %s %s", err, out[0].String(), out[1].String())
 			}
-		case <-time.After(3 * time.Millisecond): // leave the lock to the others for a moment
-			// The hub reads, and writes too.
+		case <-time.After(3 * time.Millisecond): // release the lock so that others can take it
+			// The hub both reads and writes.
 			r.soon()
 			if !r.knows(secret) || r.Fault() != nil {
 				t.Fatalf("got fault %v and known %v, want no fault and a known key", r.Fault(), r.knows(secret))
@@ -109,7 +109,7 @@ func TestProcessesWriteAtOnce(t *testing.T) {
 	}
 }
 
-// A process that is killed while it writes leaves a sound file and no lock.
+// A process that is killed while it writes leaves a valid file and no lock.
 func TestKilledWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")

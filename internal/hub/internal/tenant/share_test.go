@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// refused fails unless the token is refused for this reason, in the words of all.
+// refused fails unless the token is rejected for this reason, with the same message as for all reasons.
 func (r *rig) refused(token string, why error) {
 	r.t.Helper()
 	sh, err := r.Verify(token)
 	if !errors.Is(err, why) || sh != (Share{}) {
 		r.t.Errorf("%.40q: %v (%v), want %v", token, sh, errors.Unwrap(err), why)
 	} else if err.Error() != "the link is invalid or expired; ask its owner for a new one" {
-		r.t.Errorf(`the error shows the reason: got %v, want the error "the link is invalid or expired; ask its owner for a new one"`, err)
+		r.t.Errorf(`the error reveals the reason: got %v, want the error "the link is invalid or expired; ask its owner for a new one"`, err)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestShares(t *testing.T) {
 	if n := len(again.Shares(nil)); n != 3 {
 		t.Errorf("%d shares", n)
 	}
-	// One made elsewhere works at once.
+	// A share that another process created is valid at once.
 	late, four := r.share(Share{Sandbox: "sb-3"})
 	again.accepted(late, four)
 
@@ -84,7 +84,7 @@ func TestShares(t *testing.T) {
 	must(t, r.EndSandbox("nothing"))
 	r.refused(keyless, ErrRevoked)
 	r.accepted(late, four)
-	// Without the file there are none, and a new one knows nothing of the old.
+	// Without the file there are no shares, and a new file does not contain the old ones.
 	must(t, os.Remove(r.path+".shares"))
 	r.soon()
 	r.refused(late, ErrForged)
@@ -104,7 +104,7 @@ func TestShareEndsWithItsKey(t *testing.T) {
 	token, sh := r.share(Share{Sandbox: "sb-1", Tenant: "acme", KeyID: key.ID})
 	foreign, other := r.share(Share{Sandbox: "sb-1", Tenant: "acme", KeyID: admin.ID})
 
-	// A key that may less by now: so may its shares.
+	// If the role of a key is reduced, its shares are reduced as well.
 	good := r.text()
 	r.edit(replace(t, good, `"user"`, `"viewer"`))
 	r.soon()
@@ -130,7 +130,7 @@ func TestShareEndsWithItsKey(t *testing.T) {
 		t.Errorf("got %s %v, want no %q but %q in it", text, err, other.ID, sh.ID)
 	}
 	r.advance(30 * time.Minute)
-	r.refused(token, ErrRevoked) // the key expired before the share did
+	r.refused(token, ErrRevoked) // the key expired before the share
 }
 
 func TestSignRefuses(t *testing.T) {
@@ -186,7 +186,7 @@ func TestSharesAreBounded(t *testing.T) {
 	r.advance(2 * time.Hour)
 	r.share(Share{Sandbox: "sb"})
 	if n := len(r.Store.shares.get(true).file.Shares); n != 1 {
-		t.Errorf("%d shares are kept", n)
+		t.Errorf("%d shares are stored", n)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestForgedShares(t *testing.T) {
 		flipped[i] ^= 1
 		tokens = append(tokens, encode(flipped))
 	}
-	// Signed, but no share.
+	// Signed, but not a share.
 	f := r.Store.shares.get(true).file
 	for _, body := range []string{"", "null x", "[]", `{"id":1}`, `{"unknown":1}`, string(raw[32:]) + "{}"} {
 		tokens = append(tokens, encode(append(f.sign([]byte(body)), body...)))
@@ -224,7 +224,7 @@ func TestForgedShares(t *testing.T) {
 	for _, token := range tokens {
 		r.refused(token, ErrForged)
 	}
-	// Signed by us and never listed.
+	// Signed by us, but never listed.
 	unlisted := sh
 	unlisted.ID = newID()
 	token2, err := f.token(unlisted)
@@ -249,7 +249,7 @@ func TestBrokenShareFile(t *testing.T) {
 			t.Errorf("%q: no fault", text)
 		}
 		if _, _, err := r.Sign(Share{Sandbox: "sb-1", Expires: r.now().Add(time.Minute)}); err == nil {
-			t.Errorf("%q: it was written over", text)
+			t.Errorf("%q: the file was overwritten", text)
 		}
 		if _, err := Open(Config{Path: r.path}); err == nil || !strings.Contains(err.Error(), "delete it to revoke all links") {
 			t.Errorf(`%q: got %v, want an error that contains "delete it to revoke all links"`, text, err)
@@ -300,7 +300,7 @@ func FuzzKeysFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := parseKeys(again, quota.Limits{}); err != nil {
-			t.Errorf("what was read cannot be written: %v\n%s", err, again)
+			t.Errorf("the file that was read cannot be written again: %v\n%s", err, again)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if _, err := os.Stat(filepath.Dir(r.path)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("opening made something: got %v, want fs.ErrNotExist", err)
+		t.Errorf("opening created a file: got %v, want fs.ErrNotExist", err)
 	}
 	if r.knows("") || len(r.List()) != 0 {
 		t.Error("got a valid key without a file, want none")
@@ -59,14 +59,14 @@ func TestKeys(t *testing.T) {
 	if info.Mode() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}
-	// What is nearly a key is none.
+	// Malformed keys are rejected.
 	for _, s := range []string{
 		"", "cove_", secret[:60], secret + "0", " " + secret, secret[:len(secret)-1] + "!", strings.ToUpper(secret), key.ID,
 		"cove_" + key.ID + "_" + other[18:], "cove_" + second.ID + "_" + secret[18:], "covx" + secret[4:], strings.Replace(secret, "_", "-", 2),
 		"cove_aaaaaaaaaaaa_" + secret[18:], "cove_" + key.ID + "_" + strings.Repeat("0", 43), hashOf(secret),
 	} {
 		if r.knows(s) {
-			t.Errorf("%q is let in", s)
+			t.Errorf("%q is accepted", s)
 		}
 	}
 	if d := cmp.Diff([]Key{key, second}, r.List()); d != "" {
@@ -84,10 +84,10 @@ func TestKeys(t *testing.T) {
 	must(t, r.Revoke(second.ID))
 	must(t, r.Revoke(second.ID))
 	if r.knows(other) {
-		t.Error("a revoked key is let in")
+		t.Error("a revoked key is accepted")
 	}
 	if _, ok := r.Recall(second.ID); ok {
-		t.Error("a revoked key is recalled")
+		t.Error("a revoked key can still be looked up")
 	}
 	if err := r.Revoke("nobody"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("got %v, want ErrUnknown", err)
@@ -95,7 +95,7 @@ func TestKeys(t *testing.T) {
 	if list := r.List(); len(list) != 2 || list[1].Revoked.IsZero() {
 		t.Errorf("%+v", list)
 	}
-	// What ended long ago is forgotten when the next key is made.
+	// Keys that expired long ago are deleted when the next key is created.
 	r.advance(remembered + time.Minute)
 	r.add("acme", RoleViewer)
 	if list := r.List(); len(list) != 1 || list[0].Role != RoleViewer {
@@ -125,7 +125,7 @@ func TestAddRefuses(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(r.path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a refused key was written: got %v, want fs.ErrNotExist", err)
+		t.Errorf("a rejected key was written: got %v, want fs.ErrNotExist", err)
 	}
 	if _, err := Open(Config{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
@@ -138,23 +138,23 @@ func TestChangesOnDiskCount(t *testing.T) {
 	secret, key := r.add("acme", RoleUser)
 	before := r.text()
 
-	// The hub learns of another process's keys at once, of what it took away within a second.
+	// The hub accepts new keys of another process at once, and rejects revoked keys within a second.
 	cli := openRig(t, r.path)
 	added, _ := cli.add("acme", RoleViewer)
 	if !r.knows(added) {
-		t.Error("a new key has to wait")
+		t.Error("a new key is not accepted at once")
 	}
 	must(t, cli.Revoke(key.ID))
 	r.soon()
 	if r.knows(secret) {
-		t.Error("a key that another process revoked is let in")
+		t.Error("a key that another process revoked is accepted")
 	}
-	r.edit(before) // by hand
+	r.edit(before) // manual edit
 	r.soon()
 	if !r.knows(secret) || r.knows(added) {
-		t.Error("an edited file does not count")
+		t.Error("an edit of the file has no effect")
 	}
-	// A second change within one tick of the file system's clock looks like the first.
+	// A second change within one tick of the file system's clock has the same timestamp as the first.
 	r.edit(replace(t, before, `"acme"`, `"evil"`))
 	info, err := os.Stat(r.path)
 	must(t, err)
@@ -165,7 +165,7 @@ func TestChangesOnDiskCount(t *testing.T) {
 	if id, _ := r.Identify(secret); id.Tenant != "evil" {
 		t.Errorf(`a change within one tick was missed: got %+v, want tenant "evil"`, id)
 	}
-	// A clock that is set back does not stop us from looking.
+	// The file is also checked after the clock was set back.
 	r.advance(-time.Hour)
 	r.edit(before)
 	r.soon()
@@ -184,11 +184,11 @@ func TestLookingIsSeldom(t *testing.T) {
 	r.keys.now = func() time.Time { return stopped }
 	r.keys.next.Store(stopped.Add(time.Nanosecond).UnixNano())
 	if !r.knows(secret) {
-		t.Error("the file was looked at before its time")
+		t.Error("the file was checked too early")
 	}
 }
 
-// One fault in the file, and what it said before holds.
+// If the file has a fault, its previous content stays in effect.
 func TestBrokenFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -220,10 +220,10 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 			t.Errorf("%s: fault %v", name, r.Fault())
 		}
 		if _, _, err := r.Add("acme", RoleUser, "", time.Time{}); err == nil || r.text() != text {
-			t.Errorf("%s: it was written over: got %v, want an error and file content %q", name, err, text)
+			t.Errorf("%s: the file was overwritten: got %v, want an error and file content %q", name, err, text)
 		}
 		if _, err := Open(Config{Path: r.path}); err == nil {
-			t.Errorf("%s: it was opened", name)
+			t.Errorf("%s: the file was opened, want an error", name)
 		}
 		if !strings.Contains(r.log.String(), "last valid content stays in force") {
 			t.Errorf("%s: nothing in the log", name)
@@ -267,7 +267,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: logged %d times, want once: %s", name, n, r.log.String())
 		}
 		if _, _, err := r.Add("acme", RoleUser, "", time.Time{}); err == nil {
-			t.Errorf("%s: it was written over", name)
+			t.Errorf("%s: the file was overwritten", name)
 		}
 		must(t, os.RemoveAll(r.path))
 		r.edit(good)
@@ -281,7 +281,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A mounted secret is a link that is turned to another file.
+// A mounted secret is a symbolic link whose target changes.
 func TestLinkedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -291,13 +291,13 @@ func TestLinkedFile(t *testing.T) {
 	must(t, os.Symlink("1/keys.json", dir+"/keys.json"))
 	r := openRig(t, dir+"/keys.json")
 	if !r.knows(one) || r.knows(two) {
-		t.Error("not the first")
+		t.Error("got other keys, want only the key of the first file")
 	}
 	must(t, os.Symlink("2/keys.json", dir+"/new"))
 	must(t, os.Rename(dir+"/new", dir+"/keys.json"))
 	r.soon()
 	if r.knows(one) || !r.knows(two) {
-		t.Error("not the second")
+		t.Error("got other keys, want only the key of the second file")
 	}
 	three, _ := r.add("acme", RoleUser)
 	second.soon()
@@ -334,7 +334,7 @@ func TestLimits(t *testing.T) {
 		"default": {"sandboxes": 5, "memory": 1024, "create_rate": 0.5},
 		"tenants": {"acme": {"sandboxes": 50, "calls": 3}, "free": {"sandboxes": 0}}}}`)
 	r.soon()
-	// A key that is added leaves them as they are.
+	// Adding a key does not change the limits.
 	r.add("acme", RoleUser)
 	for tenant, want := range map[string]quota.Limits{
 		"":     {Sandboxes: 5, Memory: 1024, CreateRate: 0.5},

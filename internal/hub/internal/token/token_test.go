@@ -127,7 +127,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Tokens of sandboxes that are gone are forgotten.
+// Tokens of deleted sandboxes are removed from memory.
 func TestSearchIsBounded(t *testing.T) {
 	t.Parallel()
 	s := New()
@@ -146,7 +146,7 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkFindSigned measures what a request without credentials costs, with a thousand sandboxes.
+// BenchmarkFindSigned measures the cost of a request without credentials, with a thousand sandboxes.
 func BenchmarkFindSigned(b *testing.B) {
 	s, ids := New(), make([]string, 1000)
 	for i := range ids {
@@ -162,7 +162,7 @@ func BenchmarkFindSigned(b *testing.B) {
 	}
 }
 
-// keys are bearers that a test changes.
+// keys are keys that a test can change.
 type keys map[string]Bearer
 
 func (k keys) Recall(key string) (Bearer, bool) { b, ok := k[key]; return b, ok }
@@ -174,8 +174,8 @@ func (k keys) Of(string) (all []Bearer) {
 	return all
 }
 
-// TestTokensExpireWithKey: a token, and what it has signed, ends when its key is revoked, gets
-// another role or another tenant; those of other keys go on.
+// TestTokensExpireWithKey: a token and the URLs that it signed expire when its key is revoked or gets
+// another role or tenant. Tokens of other keys stay valid.
 func TestTokensExpireWithKey(t *testing.T) {
 	t.Parallel()
 	one, two := Bearer{"aaaaaaaaaaaa", "anna", "user"}, Bearer{"bbbbbbbbbbbb", "anna", "user"}
@@ -187,7 +187,7 @@ func TestTokensExpireWithKey(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s, known, now := New(), keys{one.Key: one, two.Key: two}, time.Now()
-			before := s.Access("sb-1", one) // there were no keys yet
+			before := s.Access("sb-1", one) // before the first key exists
 			s.Bind(known)
 			valid := func(b Bearer) [4]bool {
 				l := sign(Link{Path: "x"}, s.Access("sb-1", b))
@@ -203,7 +203,7 @@ func TestTokensExpireWithKey(t *testing.T) {
 				}
 			}
 			if s.IsAccess("sb-1", before) {
-				t.Error("a token from before there were keys: got a valid one, want none")
+				t.Error("a token from before the first key: got a valid one, want none")
 			}
 			change(known)
 			for b, want := range map[Bearer][4]bool{one: none, two: all, {}: all} {
