@@ -1,4 +1,4 @@
-# make run serves, make unit and make test find faults. The others are parts of them, or for some changes only.
+# Use make run to serve, and make unit and make test to test. The other targets are parts of these or for specific changes.
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.tools/go/bin:$(CURDIR)/.tools/bin:$(PATH)
 VERSION ?= $(shell git describe --tags --always --match 'v[0-9]*' 2>/dev/null | sed -n 's/^v\([0-9].*\)/\1/p')
@@ -9,34 +9,34 @@ PKGS ?= ./...
 
 .PHONY: run unit test test-engines flaky deps-run deps-engines build dist check gen bench scale fuzz nightly deps clean web image image-hub
 
-run: deps-run build ## install what is missing, build, serve on 127.0.0.1:8080
+run: deps-run build ## install missing dependencies, build, and serve on 127.0.0.1:8080
 	AIO_VENV="$${AIO_VENV:-$(CURDIR)/.venv}" exec bin/aio serve
 
 LANE := CGO_ENABLED=0 go run ./test/lane
-unit: ## the tests that need only Go, in 3 minutes
+unit: ## tests that need only Go (3 minutes)
 	$(LANE) unit
 
-test: deps ## install what is missing, run all tests but those of engines, in 10 minutes
+test: deps ## install missing dependencies, run all tests except those of engines (10 minutes)
 	$(LANE) test
 
-test-engines: deps-engines ## Docker, Podman, Kubernetes, gVisor, image, chart, packages, arm64: in 20 minutes
+test-engines: deps-engines ## tests of Docker, Podman, Kubernetes, gVisor, image, chart, packages and arm64 (20 minutes)
 	$(LANE) engines
 
 N ?= 20
-flaky: ## PKG=./internal/system/proc [RUN=TestKill] [N=20]: run tests often next to busy loops, and count failures
+flaky: ## PKG=./internal/system/proc [RUN=TestKill] [N=20]: repeat tests under CPU load and count failures
 	$(LANE) -repeat $(N) -busy 2 $(if $(RUN),-run '$(RUN)') nightly $(PKG)
 
-build: ## bin/aio and bin/cove, each with the small program it starts, static
+build: ## build bin/aio, bin/cove and their helper programs, statically linked
 	$(GO) build $(TRIM) -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
 
-dist: ## archives, Debian packages, SBOMs and checksums in dist/, with the version of the tag
+dist: ## build archives, Debian packages, SBOMs and checksums in dist/ for the version of the tag
 	scripts/dist '$(or $(VERSION),0.1.0)' '$(if $(COMMIT),-X github.com/cove-sandbox/cove/internal/app/host.commit=$(COMMIT))'
 
 LINT := .tools/bin/golangci-lint
 $(LINT):
 	GOBIN="$(CURDIR)/.tools/bin" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0
 
-check: $(LINT) ## format, vet, lint, house rules, goldens, known vulnerabilities: fast, before every commit
+check: $(LINT) ## fast checks before a commit: format, vet, lint, house rules, golden files, vulnerabilities
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not gofmt-ed:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go mod tidy -diff
 	go vet $(PKGS)
@@ -44,24 +44,24 @@ check: $(LINT) ## format, vet, lint, house rules, goldens, known vulnerabilities
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/cove
 	GOOS=windows $(GO) build -o /dev/null ./cmd/cove
 	$(LINT) run
-	@if [ -x test/page/node_modules/.bin/tsc ]; then test/page/node_modules/.bin/tsc -p web; fi # else TestTypes does, after make deps
+	@if [ -x test/page/node_modules/.bin/tsc ]; then test/page/node_modules/.bin/tsc -p web; fi # otherwise TestTypes, after make deps
 	go test ./internal/dev/arch ./internal/api/op ./internal/surface/... ./internal/config
 	go test ./internal/app/... -run Golden
 	scripts/vuln
 
-gen: ## rewrite the golden files under api/, and lower the exceptions of internal/dev/arch
+gen: ## rewrite the golden files under api/ and lower the exceptions of internal/dev/arch
 	go test ./internal/app ./internal/app/cove ./internal/dev/arch -run Golden -update
 
-bench: deps build ## side-by-side benchmarks: they print, they never fail
+bench: deps build ## benchmarks with comparisons; they print results and never fail
 	scripts/deps bench || echo 'without nginx'
 	go test ./bench ./internal/guest/jupyter ./internal/guest/node ./internal/hub/internal/pool ./internal/provider/kubernetes -run '^$$' -bench . -benchtime 1x -timeout 60m
 
-scale: ## one hub with thousands of sandboxes on a simulated cluster: prints what it costs (docs/scale.md)
+scale: ## measure one hub with thousands of sandboxes on a simulated cluster (docs/scale.md)
 	scripts/deps scale
 	go test ./bench/scale -run '^$$' -bench . -benchtime 1x -timeout 180m
 
 FUZZTIME ?= 1m
-fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the first finding
+fuzz: ## run each fuzz target for FUZZTIME, sequentially; stops at the first finding
 	@for pkg in $$(go list ./...); do \
 		dir=$$(go list -f '{{.Dir}}' $$pkg); \
 		for target in $$(grep -hos '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -d' ' -f2); do \
@@ -70,11 +70,11 @@ fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the 
 		done; \
 	done
 
-nightly: deps-engines ## all tests with data race detection, as often as they can, and a minute for each fuzz target
+nightly: deps-engines ## run all tests, with race detection where supported, and each fuzz target for one minute
 	$(LANE) nightly
 	$(MAKE) fuzz
 
-deps: ## install what make test needs (make run installs less, make test-engines more)
+deps: ## install the dependencies of make test (make run needs fewer, make test-engines more)
 	scripts/deps test
 
 deps-engines:
@@ -83,15 +83,15 @@ deps-engines:
 deps-run:
 	scripts/deps run
 
-web: ## update the third-party parts of the pages
+web: ## update the third-party code of the pages
 	scripts/web
 
 TARGET ?= full
 image image-hub: TRIM := -trimpath
-image: build ## cove-sandbox:latest, with Docker; TARGET=slim for the small one, BASE for another Debian than that of the registry
+image: build ## build cove-sandbox:latest with Docker; TARGET=slim builds the small image, BASE selects another Debian image
 	docker build -f deploy/Dockerfile --target $(TARGET) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-sandbox:$(TARGET) -t cove-sandbox:latest .
 
-image-hub: build ## cove-hub:latest, the hub with the programs of its sandboxes, for Kubernetes
+image-hub: build ## build cove-hub:latest for Kubernetes: the hub with the programs of its sandboxes
 	docker build -f deploy/Dockerfile --target hub $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-hub:latest .
 
 clean:

@@ -13,9 +13,9 @@ import (
 	"github.com/cove-sandbox/cove/client"
 )
 
-// BenchmarkAgainst compares this tree with an older one that make build was run in:
-// AGAINST is its path. Both hubs serve in turn, so that a busy machine slows both
-// down alike; a single figure tells little on such a machine.
+// BenchmarkAgainst compares this tree with an older one at the path AGAINST, which must be built. The
+// hubs take turns, so that load on the machine affects both equally; a single figure means little on a
+// busy machine.
 func BenchmarkAgainst(b *testing.B) {
 	older := os.Getenv("AGAINST")
 	if older == "" {
@@ -67,7 +67,7 @@ func BenchmarkAgainst(b *testing.B) {
 	}
 }
 
-// contender is a hub with what was measured of it.
+// contender is a hub with its measurements.
 type contender struct {
 	*client.Client
 	url                             string

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// BenchmarkBashExec: true over HTTP beside spawning bash -c true, in turns, so
-// that both see the same machine.
+// BenchmarkBashExec: true over HTTP, compared with spawning bash -c true. They take turns, so that load
+// on the machine affects both equally.
 func BenchmarkBashExec(b *testing.B) {
 	url := serve(b)
 	var ours, raw []time.Duration
@@ -32,7 +32,7 @@ func BenchmarkBashExec(b *testing.B) {
 		o.Round(10*time.Microsecond), r.Round(10*time.Microsecond), float64(o)/float64(r))
 }
 
-// BenchmarkBashOutput: 100 MB through /output beside a plain pipe.
+// BenchmarkBashOutput: 100 MB through /output, compared with a plain pipe.
 func BenchmarkBashOutput(b *testing.B) {
 	const size = 100 << 20
 	command := fmt.Sprintf("head -c %d /dev/zero | tr '\\\\0' x", size)
@@ -87,7 +87,7 @@ func post(b *testing.B, url, body string) []byte {
 	return out.Bytes()
 }
 
-// pipe is how fast a command's output comes through a plain pipe, in MB/s.
+// pipe returns the throughput of a command's output through a plain pipe, in MB/s.
 func pipe(b *testing.B, command string) float64 {
 	b.Helper()
 	begin := time.Now()

@@ -44,13 +44,13 @@ func get(b *testing.B, url string) []byte {
 	return body
 }
 
-// below are the processes that descend from one, with itself.
+// below returns a process and its descendants.
 func below(pid int) []int {
 	list := []int{pid}
 	for i := 0; i < len(list); i++ {
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", list[i]))
 		for _, task := range tasks {
-			text, _ := os.ReadFile(task) // a process may end while it is looked at
+			text, _ := os.ReadFile(task) // a process may end during the scan
 			for word := range strings.FieldsSeq(string(text)) {
 				if child, err := strconv.Atoi(word); err == nil {
 					list = append(list, child)
@@ -81,7 +81,7 @@ func display(b *testing.B, pid int) []string {
 	return nil
 }
 
-// pages are what the display shows: more and more that a picture of it must hold.
+// pages are the contents of the display, with an increasing amount of detail.
 func pages(w http.ResponseWriter, r *http.Request) {
 	ground := map[string]string{"/text": "#fff", "/gradient": "linear-gradient(#fff,#dde6f5)"}[r.URL.Path]
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -92,7 +92,7 @@ func pages(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// show opens a page in a new tab and waits until it is drawn and the browser has come to rest.
+// show opens a page in a new tab and waits until it is drawn and the browser is idle.
 func show(b *testing.B, url, page string) {
 	b.Helper()
 	req, err := http.NewRequestWithContext(b.Context(), http.MethodPut, url+"/json/new?"+page, nil)
@@ -107,7 +107,7 @@ func show(b *testing.B, url, page string) {
 	idle(b, 3*time.Second)
 }
 
-// BenchmarkScreenshot: the whole display as PNG over HTTP, beside the usual programs on the same display.
+// BenchmarkScreenshot: the whole display as PNG over HTTP, compared with the usual programs on the same display.
 func BenchmarkScreenshot(b *testing.B) {
 	testenv.Need(b, "maim", "scrot")
 	url, pid := desk(b)
@@ -151,7 +151,8 @@ func BenchmarkScreenshot(b *testing.B) {
 	}
 }
 
-// BenchmarkBrowserCold: the first browser/info of a fresh home, display and all, beside Chromium that only prints an empty page.
+// BenchmarkBrowserCold: the first browser/info with an empty home, including the display, compared with Chromium that only
+// prints an empty page.
 func BenchmarkBrowserCold(b *testing.B) {
 	var ours, raw []time.Duration
 	for range 5 {
@@ -181,7 +182,7 @@ func BenchmarkBrowserCold(b *testing.B) {
 		percentile(ours, 0).Round(time.Millisecond), percentile(ours, 0.5).Round(time.Millisecond), percentile(raw, 0.5).Round(time.Millisecond))
 }
 
-// BenchmarkDesktopMemory: what the desktop weighs while nobody uses it.
+// BenchmarkDesktopMemory: memory of the idle desktop.
 func BenchmarkDesktopMemory(b *testing.B) {
 	url, pid := desk(b)
 	get(b, url+"/v1/browser/info")

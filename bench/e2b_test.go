@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// BenchmarkE2B: what E2B's unmodified SDK for Python waits for, beside our own client and a bare
-// process. With ENVD, the path of E2B's own daemon, also beside that, which has no hub before it.
+// BenchmarkE2B: latency of E2B's unmodified Python SDK, compared with our own client and a bare process.
+// If ENVD is the path of E2B's own daemon, also compared with that daemon, without a hub.
 func BenchmarkE2B(b *testing.B) {
 	python := testenv.NeedFile(b, "../test/e2b/.venv-1/bin/python")
 	c, url := serveHub(b)
@@ -44,7 +44,7 @@ func BenchmarkE2B(b *testing.B) {
 	}
 }
 
-// serveEnvd starts E2B's daemon as on a machine that is not one of theirs, and returns its address; empty if it is not given.
+// serveEnvd starts E2B's daemon outside of E2B's machines and returns its address, which is empty if ENVD is not set.
 func serveEnvd(b *testing.B) string {
 	b.Helper()
 	path := os.Getenv("ENVD")

@@ -19,7 +19,7 @@ import (
 
 const gigabyte = 1 << 30
 
-// BenchmarkDownload: 1 GiB through the API beside cat through a socket.
+// BenchmarkDownload: 1 GiB through the API, compared with cat through a socket.
 func BenchmarkDownload(b *testing.B) {
 	url := serve(b)
 	file := big(b)
@@ -28,7 +28,7 @@ func BenchmarkDownload(b *testing.B) {
 		func() time.Duration { return download(b, url, file) })
 }
 
-// BenchmarkUpload: 1 GiB through the API beside cat through a socket into a file.
+// BenchmarkUpload: 1 GiB through the API, compared with cat through a socket to a file.
 func BenchmarkUpload(b *testing.B) {
 	url := serve(b)
 	file := big(b)
@@ -38,7 +38,7 @@ func BenchmarkUpload(b *testing.B) {
 		func() time.Duration { return upload(b, url, file, filepath.Join(dir, "up")) })
 }
 
-// transfer takes turns, as the machine is not the same from second to second.
+// transfer alternates between both, because the load of the machine varies.
 func transfer(b *testing.B, peer string, raw, ours func() time.Duration) {
 	b.Helper()
 	var theirs, own []time.Duration
@@ -66,8 +66,8 @@ func download(b *testing.B, url, file string) time.Duration {
 	return time.Since(begin)
 }
 
-// upload removes the file again: memory that was never used is slower, and the
-// peer would not pay for it.
+// upload removes the file at the end. Otherwise later uploads would use new memory, which is slower,
+// and the peer would not.
 func upload(b *testing.B, url, file, to string) time.Duration {
 	b.Helper()
 	defer os.Remove(to)
@@ -113,7 +113,7 @@ func big(b *testing.B) string {
 	return file
 }
 
-// memory is a folder on no disk, whose speed would hide ours.
+// memory returns a folder in memory, because the speed of a disk would hide ours.
 func memory(b *testing.B) string {
 	b.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "cove-bench-")
@@ -146,7 +146,7 @@ func catThrough(b *testing.B, file string) time.Duration {
 	return time.Since(begin)
 }
 
-// catInto lets cat write what comes over a loopback connection.
+// catInto receives a file with cat over a loopback connection.
 func catInto(b *testing.B, file, name string) time.Duration {
 	b.Helper()
 	here, there := pair(b)
@@ -173,7 +173,7 @@ func catInto(b *testing.B, file, name string) time.Duration {
 		b.Fatal(err)
 	}
 	in.Close()
-	io.Copy(struct{ io.Writer }{here}, f) // as an HTTP client writes: through memory
+	io.Copy(struct{ io.Writer }{here}, f) // through user memory, like an HTTP client
 	here.Close()
 	cmd.Wait()
 	return time.Since(begin)
@@ -197,7 +197,7 @@ func pair(b *testing.B) (net.Conn, net.Conn) {
 	return here, there
 }
 
-// BenchmarkGrep: a tree of some ten thousand files through the API beside rg.
+// BenchmarkGrep: a tree of about ten thousand files through the API, compared with rg.
 func BenchmarkGrep(b *testing.B) {
 	testenv.Need(b, "rg")
 	root := b.TempDir()

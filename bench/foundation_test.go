@@ -1,5 +1,5 @@
-// Package bench measures the programs beside a peer or the raw limit in the same
-// run. It prints; it asserts nothing.
+// Package bench compares the programs with a peer or with the raw limit in the same run. It prints
+// results and asserts nothing.
 package bench
 
 import (
@@ -41,13 +41,13 @@ func percentile(list []time.Duration, p float64) time.Duration {
 	return list[int(float64(len(list)-1)*p)]
 }
 
-// report prints one line that a person can read.
+// report prints one human-readable line.
 func report(b *testing.B, format string, args ...any) {
 	b.Helper()
 	fmt.Printf("  %-34s %s\n", strings.TrimPrefix(b.Name(), "Benchmark"), fmt.Sprintf(format, args...))
 }
 
-// BenchmarkStart: from exec to the first reply, and what the idle server weighs.
+// BenchmarkStart: time from exec to the first reply, and memory of the idle server.
 func BenchmarkStart(b *testing.B) {
 	aio := program(b, "aio")
 	var took []time.Duration
@@ -66,7 +66,7 @@ func BenchmarkStart(b *testing.B) {
 		float64(rss)/1024, float64(info.Size())/1e6)
 }
 
-// serve starts the program with these settings, for the length of a benchmark.
+// serve starts the program with these settings for the duration of a benchmark.
 func serve(b *testing.B, env ...string) string {
 	b.Helper()
 	cmd, addr := launch(b, program(b, "aio"), env...)
@@ -86,8 +86,8 @@ func awaitHealth(b *testing.B, addr string) {
 	})
 }
 
-// idle leaves the machine alone for a while, so that what went before is not
-// measured too. Nothing depends on how long it is.
+// idle waits until the effects of earlier work have ended, so that they are not measured. The results
+// do not depend on the exact duration.
 func idle(b *testing.B, d time.Duration) {
 	b.Helper()
 	select {
@@ -130,7 +130,7 @@ func start(b *testing.B, aio string) (time.Duration, int) {
 		}
 	}
 	took := time.Since(begin)
-	idle(b, 300*time.Millisecond) // memory is weighed when the start has settled
+	idle(b, 300*time.Millisecond) // measure memory after the start has finished
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	if err != nil {
 		b.Fatal(err)
@@ -141,8 +141,8 @@ func start(b *testing.B, aio string) (time.Duration, int) {
 	return took, kib
 }
 
-// BenchmarkSmallOperation: a small JSON operation beside the same handler written
-// by hand on net/http.
+// BenchmarkSmallOperation: a small JSON operation, compared with the same handler written directly for
+// net/http.
 func BenchmarkSmallOperation(b *testing.B) {
 	sandbox, err := app.NewAio(config.Aio{Listen: "127.0.0.1:8080"}, nil, "0", slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {

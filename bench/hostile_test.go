@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/client"
 )
 
-// hostile fills everything that a sandbox can fill, for as long as it lives: processes,
-// memory, disk, inodes, sockets, file handles and the processors.
+// hostile exhausts all resources of a sandbox until the sandbox ends: processes, memory, disk, inodes,
+// sockets, file handles and CPU.
 const hostile = `
 import os, socket, threading, subprocess
 def keep(f):
@@ -39,8 +39,8 @@ for f in (fork, eat, disk, inodes, sockets, handles): keep(f)
 threading.Event().wait()
 `
 
-// BenchmarkHubHostile measures how long the hub and the neighbours of a hostile sandbox
-// take to answer, beside what they took before it began. 1,000 sandboxes take about 4 GB.
+// BenchmarkHubHostile compares the response times of the hub and of the neighbours of a hostile sandbox
+// with those before its start. 1,000 sandboxes take about 4 GB.
 // On 2 cores with 200 alive, p50 was 3.1 ms for a neighbour (3.6 before) and 0.35 ms for the
 // hub (0.44 before); with 50 alive, 3.3 (2.5) and 0.33 (0.32).
 func BenchmarkHubHostile(b *testing.B) {
@@ -65,7 +65,7 @@ func BenchmarkHubHostile(b *testing.B) {
 	if _, err := c.Create(ctx, client.CreateOptions{Name: "hostile"}); err != nil {
 		b.Fatal(err)
 	}
-	// measure returns the median of a neighbour's command and of the hub's own answer.
+	// measure returns the median times of a neighbour's command and of a reply of the hub itself.
 	measure := func() (exec, list time.Duration) {
 		var execs, lists []time.Duration
 		for i := range 60 {
@@ -84,13 +84,13 @@ func BenchmarkHubHostile(b *testing.B) {
 		}
 		return percentile(execs, 0.5), percentile(lists, 0.5)
 	}
-	measure() // the first command of each starts what it needs
+	measure() // the first command of each starts required processes
 	exec, list := measure()
 	start := "cat > h.py <<'END'\n" + hostile + "END\nsetsid python3 h.py >/dev/null 2>&1 &"
 	if err := c.Guest("hostile").Call(ctx, "POST", "/v1/bash/exec", map[string]any{"command": start}, nil); err != nil {
 		b.Fatal(err)
 	}
-	idle(b, 5*time.Second) // until everything is full
+	idle(b, 5*time.Second) // until all resources are exhausted
 	during, listDuring := measure()
 	report(b, "%d alive, one hostile: a neighbour's command p50 %v, before %v (%.1f ×, target 2); the hub p50 %v, "+
 		"before %v (%.1f ×, target 2)", crowd,

@@ -86,8 +86,8 @@ func remove(b *testing.B, c *client.Client, name string) {
 	}
 }
 
-// BenchmarkHubCreate: from the request for a sandbox to the first output of a
-// command in it, beside docker run and bare bubblewrap.
+// BenchmarkHubCreate: time from the request for a sandbox to the first output of a command in it,
+// compared with docker run and bare bubblewrap.
 func BenchmarkHubCreate(b *testing.B) {
 	c, _ := serveHub(b)
 	docker := dockerRun(b)
@@ -119,7 +119,7 @@ func BenchmarkHubCreate(b *testing.B) {
 	report(b, "%s", line)
 }
 
-// bubblewrap runs a command in the least of a sandbox.
+// bubblewrap runs a command in a minimal sandbox.
 func bubblewrap(b *testing.B) time.Duration {
 	b.Helper()
 	begin := time.Now()
@@ -130,35 +130,35 @@ func bubblewrap(b *testing.B) time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkHubClaim: the same from a pool of sandboxes that are ready.
+// BenchmarkHubClaim: the same from a pool of ready sandboxes.
 func BenchmarkHubClaim(b *testing.B) {
 	testenv.NeedRoot(b)
 	state := b.TempDir()
 	b.Cleanup(func() { drain(b, state) })
 	c, _ := startHub(b, state, "--pool", "30")
-	idle(b, 5*time.Second) // the pool fills meanwhile
+	idle(b, 5*time.Second) // the pool fills
 	var took []time.Duration
 	for i := range 25 {
 		name := fmt.Sprintf("n%d", i)
 		took = append(took, round(b, c, name))
-		idle(b, 100*time.Millisecond) // the pool refills meanwhile
+		idle(b, 100*time.Millisecond) // the pool refills
 	}
 	report(b, "claim to first output p50 %v (target 10ms), p90 %v", percentile(took, 0.5).Round(100*time.Microsecond),
 		percentile(took, 0.9).Round(100*time.Microsecond))
 	clear100(b, c, len(took))
 }
 
-// BenchmarkHubBurst: hundred at once, each with a command, beside as many bare
-// bubblewraps and docker runs.
+// BenchmarkHubBurst: 100 concurrent creates, each with a command, compared with bare bubblewrap and
+// docker run.
 func BenchmarkHubBurst(b *testing.B) {
 	c, _ := serveHub(b)
 	var ours []time.Duration
 	for range 3 {
 		ours = append(ours, percentile(burst(100, func(i int) time.Duration { return round(b, c, fmt.Sprintf("n%d", i)) }), 0.99))
 		clear100(b, c, 100)
-		idle(b, 5*time.Second) // the kernel clears up meanwhile
+		idle(b, 5*time.Second) // the kernel cleans up
 	}
-	// In the order in which they came: the second finds what the first has missed.
+	// In the order of the measurements: later bursts may show problems that the first does not.
 	line := fmt.Sprintf("100 at once: p99 %v, median of %v (target 1s)", percentile(slices.Clone(ours), 0.5).Round(time.Millisecond), ours)
 	if _, err := exec.LookPath("bwrap"); err == nil {
 		line += fmt.Sprintf("; bare bwrap %v",
@@ -174,7 +174,7 @@ func BenchmarkHubBurst(b *testing.B) {
 	report(b, "%s", line)
 }
 
-// burst does all at once and returns how long each took.
+// burst runs n calls concurrently and returns the duration of each.
 func burst(n int, do func(i int) time.Duration) []time.Duration {
 	took := make([]time.Duration, n)
 	var wait sync.WaitGroup
@@ -185,7 +185,7 @@ func burst(n int, do func(i int) time.Duration) []time.Duration {
 	return took
 }
 
-// drain lets a hub without a pool delete what another kept ready.
+// drain starts a hub without a pool, which deletes the warm sandboxes of another hub.
 func drain(b *testing.B, state string) {
 	b.Helper()
 	startHub(b, state)
@@ -204,8 +204,8 @@ func clear100(b *testing.B, c *client.Client, n int) {
 	wait.Wait()
 }
 
-// BenchmarkHubProxy: a small request through the hub beside the same to a
-// sandbox's server itself.
+// BenchmarkHubProxy: a small request through the hub, compared with the same request directly to a
+// sandbox's server.
 func BenchmarkHubProxy(b *testing.B) {
 	c, url := serveHub(b)
 	if _, err := c.Create(context.Background(), client.CreateOptions{Name: "a"}); err != nil {
@@ -233,7 +233,7 @@ func BenchmarkHubProxy(b *testing.B) {
 		p.Round(time.Microsecond), (t - p).Round(time.Microsecond))
 }
 
-// BenchmarkHubPause: to take the processor away and to give it back.
+// BenchmarkHubPause: pause and resume.
 func BenchmarkHubPause(b *testing.B) {
 	c, _ := serveHub(b)
 	ctx := context.Background()
@@ -258,7 +258,7 @@ func BenchmarkHubPause(b *testing.B) {
 		percentile(resume, 0.5).Round(10*time.Microsecond))
 }
 
-// BenchmarkHubCrowd: what one more costs when there are many.
+// BenchmarkHubCrowd: cost of each additional sandbox when there are many.
 func BenchmarkHubCrowd(b *testing.B) {
 	c, _ := serveHub(b)
 	var line []string
@@ -288,8 +288,8 @@ func BenchmarkHubCrowd(b *testing.B) {
 	clear100(b, c, have)
 }
 
-// dockerRun starts a private engine with a small image and returns what runs a
-// container of it; nil where there is no engine.
+// dockerRun starts a private engine with a small image and returns a function that runs a container of
+// it, or nil if there is no engine.
 func dockerRun(b *testing.B) func() {
 	b.Helper()
 	engine, err := exec.LookPath("dockerd")
@@ -350,8 +350,8 @@ func dockerRun(b *testing.B) func() {
 	}
 }
 
-// BenchmarkHubSnapshot: to keep, to copy and to put back the disk of a running
-// sandbox that has written 1 GB.
+// BenchmarkHubSnapshot: snapshot, fork and rollback of a running sandbox that has written 1 GB to its
+// disk.
 func BenchmarkHubSnapshot(b *testing.B) {
 	c, url := serveHub(b)
 	ctx := context.Background()
@@ -359,7 +359,7 @@ func BenchmarkHubSnapshot(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer remove(b, c, "a")
-	// Written back: to wait for the disk is not what is measured.
+	// Sync first, so that the measurement does not include waiting for the disk.
 	post(b, url+"/sandbox/a/v1/bash/exec",
 		`{"command":"for i in $(seq 100); do head -c 10000000 /dev/urandom > f$i; done; sync","timeout":300}`)
 	var keep, fork, back []time.Duration

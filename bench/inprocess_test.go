@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// echo is a sandbox whose server does next to nothing.
+// echo is a sandbox with a minimal server.
 type echo struct{}
 
 func (echo) ServeHTTP(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }
@@ -24,7 +24,7 @@ func (echo) Pause()                                           {}
 func (echo) Resume()                                          {}
 func (echo) Close() error                                     { return nil }
 
-// newHub serves a hub of sandboxes that live in this process.
+// newHub serves a hub whose sandboxes run in this process.
 func newHub(b *testing.B, audited bool) (url string, p *mem.Provider) {
 	b.Helper()
 	p, err := mem.Open(mem.Config{Store: &mem.Store{}, Run: func(sandbox.Sandbox, *mem.Disk, func(int)) (mem.Guest, error) {
@@ -54,7 +54,7 @@ func newHub(b *testing.B, audited bool) (url string, p *mem.Provider) {
 	return server.URL, p
 }
 
-// populate makes sandboxes of the tenant, a tenth of them with a label.
+// populate creates sandboxes of the tenant, 10 % of them with a label.
 func populate(b *testing.B, p *mem.Provider, n int) {
 	b.Helper()
 	for i := range n {
@@ -84,8 +84,8 @@ func fetch(b *testing.B, url string) time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkAudit: a call into a sandbox with and without the record of it. The
-// sandbox does nothing, so the share is the largest there can be.
+// BenchmarkAudit: a call to a sandbox with and without an audit record. The sandbox does no work, so
+// the measured share is the maximum.
 func BenchmarkAudit(b *testing.B) {
 	with, p1 := newHub(b, true)
 	without, p2 := newHub(b, false)
@@ -102,7 +102,7 @@ func BenchmarkAudit(b *testing.B) {
 	report(b, "p50 of a call %v with the record, %v without: %+.1f %% (target 5 %%)", w, o, 100*(float64(w)/float64(o)-1))
 }
 
-// BenchmarkManyListed: a thousand sandboxes, all of them and a tenth.
+// BenchmarkManyListed: lists all of a thousand sandboxes, and 10 % of them.
 func BenchmarkManyListed(b *testing.B) {
 	url, p := newHub(b, false)
 	populate(b, p, 1000)

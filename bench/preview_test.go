@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// BenchmarkPreview: a service in the sandbox through its preview, beside nginx in front of the
-// same service and beside the service itself.
+// BenchmarkPreview: a service in the sandbox through its preview, compared with nginx in front of the
+// same service and with the service itself.
 func BenchmarkPreview(b *testing.B) {
 	nginx, err := filepath.Abs("../.tools/nginx/usr/sbin/nginx")
 	if err != nil {
@@ -53,7 +53,7 @@ func BenchmarkPreview(b *testing.B) {
 		b.Cleanup(ways[i].client.CloseIdleConnections)
 		ways[i].rate(b, 200) // warm
 	}
-	// In turns, so that what else the machine does meets all of them.
+	// They take turns, so that other load on the machine affects all of them.
 	for range 10 {
 		for i := range ways {
 			w := &ways[i]
@@ -76,15 +76,15 @@ func BenchmarkPreview(b *testing.B) {
 		percentile(ours.took, 0.99), percentile(peer.took, 0.99), percentile(direct.took, 0.99))
 }
 
-// callers is how many requests are under way at the same time.
+// callers is the number of concurrent requests.
 const callers = 16
 
-// way is one way to the service, and what was measured on it.
+// way is one way to reach the service, and its measurements.
 type way struct {
 	name, url string
 	client    *http.Client
-	best      float64 // requests in a second
-	bytes     float64 // megabytes in a second
+	best      float64 // requests per second
+	bytes     float64 // megabytes per second
 	took      []time.Duration
 }
 
@@ -102,7 +102,7 @@ func (w *way) fetch(b *testing.B, path string) int64 {
 	return n
 }
 
-// rate measures requests in a second.
+// rate measures requests per second.
 func (w *way) rate(b *testing.B, n int) float64 {
 	began := time.Now()
 	var wait sync.WaitGroup
@@ -117,7 +117,7 @@ func (w *way) rate(b *testing.B, n int) float64 {
 	return float64(n) / time.Since(began).Seconds()
 }
 
-// throughput measures megabytes in a second, with two at a time.
+// throughput measures megabytes per second, with two concurrent requests.
 func (w *way) throughput(b *testing.B, size int) float64 {
 	began := time.Now()
 	var wait sync.WaitGroup
@@ -176,7 +176,7 @@ http {
 	return socket
 }
 
-// freeAddress returns an address that nobody listens on.
+// freeAddress returns an unused address.
 func freeAddress(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,13 +16,13 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// peer is a provider to measure.
+// peer is a provider that is measured.
 type peer struct {
 	name string
-	open func(b *testing.B) (args []string) // of its hubs
-	// tell is the setting that tells hubs apart which share what open has started, if they need one.
+	open func(b *testing.B) (args []string) // of the hub
+	// tell is the setting that distinguishes hubs with shared resources of open, if required.
 	tell string
-	// drain removes the sandboxes of a pool, unless they end with what open has started.
+	// drain removes the sandboxes of a pool, unless they end with the resources of open.
 	drain func(b *testing.B, state string)
 }
 
@@ -49,8 +49,8 @@ func startEngine(b *testing.B) *cluster.Engine {
 	return e
 }
 
-// BenchmarkProviders: from the request for a sandbox to the first output of a command in it,
-// on every provider: cold, and warm from a pool that is full.
+// BenchmarkProviders: time from the request for a sandbox to the first output of a command in it, on
+// every provider: cold, and warm from a full pool.
 func BenchmarkProviders(b *testing.B) {
 	const rounds, pool = 15, 3
 	testenv.NeedRoot(b)
@@ -90,7 +90,7 @@ func BenchmarkProviders(b *testing.B) {
 	}
 }
 
-// awaitMetric waits until the hub shows a line among its metrics.
+// awaitMetric waits until the metrics of the hub contain a line.
 func awaitMetric(b *testing.B, url, line string) {
 	b.Helper()
 	testenv.Poll(b, line, func() bool {
@@ -104,8 +104,8 @@ func awaitMetric(b *testing.B, url, line string) {
 	})
 }
 
-// BenchmarkImage: size, cold start and idle memory of the sandbox's image beside the known
-// figures of the public one, which starts its browser at once; ours does on first use.
+// BenchmarkImage: size, cold start and idle memory of the sandbox's image, compared with the known
+// figures of the public image. That image starts its browser immediately; ours does so on first use.
 func BenchmarkImage(b *testing.B) {
 	e := startEngine(b)
 	for _, image := range []string{cluster.SlimImage, cluster.FullImage} {

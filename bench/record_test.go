@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// BenchmarkRecord: what the record of activities adds to an exec, as two servers measure that differ in the setting alone. They
-// take turns, so that whatever else the machine does affects both.
+// BenchmarkRecord: overhead of the activity record for an exec, measured with two servers that differ only in this setting. They
+// take turns, so that other load on the machine affects both.
 func BenchmarkRecord(b *testing.B) {
 	start := func(setting string) string {
 		dir := b.TempDir()
@@ -24,7 +24,7 @@ func BenchmarkRecord(b *testing.B) {
 		{"a command that writes a file", `{"command":"echo $RANDOM > file1.txt"}`}} {
 		with, without := start("true"), start("false")
 		var on, off []time.Duration
-		var ratios []float64 // of the two that were measured one after the other
+		var ratios []float64 // of each pair of consecutive measurements
 		for i := range 2000 {
 			first, second := with, without
 			if i%2 == 1 {

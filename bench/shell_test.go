@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// BenchmarkShellExec: true in a session beside spawning bash -c true.
+// BenchmarkShellExec: true in a session, compared with spawning bash -c true.
 func BenchmarkShellExec(b *testing.B) {
 	url := serve(b)
 	post(b, url+"/v1/shell/exec", `{"id":"s","command":"true"}`)
@@ -31,8 +31,7 @@ func BenchmarkShellExec(b *testing.B) {
 		r.Round(10*time.Microsecond), (o - r).Round(10*time.Microsecond))
 }
 
-// BenchmarkShellSocket: 100 MB through a terminal and its WebSocket, beside a
-// plain pipe.
+// BenchmarkShellSocket: 100 MB through a terminal and its WebSocket, compared with a plain pipe.
 func BenchmarkShellSocket(b *testing.B) {
 	const command = `head -c 104857600 /dev/zero | tr '\0' x | fold -w 100`
 	raw := pipe(b, command)

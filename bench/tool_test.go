@@ -11,8 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// BenchmarkToolCall: a small tool over MCP beside the same operation over REST and beside a bare HTTP reply, in turns, so that all
-// see the same machine: a bare request, and a client of the SDK with a session, which itself takes its share.
+// BenchmarkToolCall: a small tool over MCP, compared with the same operation over REST and with a bare HTTP reply. They take turns,
+// so that load on the machine affects all equally. MCP is measured with a bare request and with an SDK session, which adds overhead.
 func BenchmarkToolCall(b *testing.B) {
 	url := serve(b)
 	c := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)

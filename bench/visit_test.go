@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// BenchmarkVisit: how long each of our pages takes until a person can use it, and a cold visit to VS Code and the lab.
+// BenchmarkVisit: time until each of our pages is usable, and a cold visit to VS Code and the lab.
 func BenchmarkVisit(b *testing.B) {
 	testenv.Need(b, "node", "chromium", "Xtigervnc", "openbox")
 	dir := b.TempDir()
@@ -31,7 +31,7 @@ func BenchmarkVisit(b *testing.B) {
 	}
 }
 
-// runBench runs a script that says what it has measured.
+// runBench runs a script that prints its measurements.
 func runBench(b *testing.B, script string, env ...string) {
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), "node", "story.mjs", script)

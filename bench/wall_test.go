@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// BenchmarkWall: what a person costs who watches 50 sandboxes on the dashboard, in percent of one core, on top of what the hub
-// and the sandboxes need anyway. The browser of that person is not counted.
+// BenchmarkWall: additional CPU usage of the hub and the sandboxes, in percent of one core, while a user watches 50 sandboxes on
+// the dashboard. The browser of that user is not included.
 func BenchmarkWall(b *testing.B) {
 	testenv.Need(b, "node", "chromium", "Xtigervnc", "openbox")
 	const count = 50
@@ -43,7 +43,7 @@ func BenchmarkWall(b *testing.B) {
 		}
 		return seconds + cpuTime(b, pid).Seconds()
 	}
-	// Windows with and without the wall take turns, so that whatever else changes affects both. All of it is processor time.
+	// Periods with and without the wall alternate, so that other changes affect both. All values are CPU time.
 	const window, pairs = 12 * time.Second, 3
 	share := func() float64 {
 		before, begin := used(), time.Now()
@@ -67,7 +67,7 @@ func BenchmarkWall(b *testing.B) {
 		report(b, "wall of %d %s: %.1f %% of a core (%.1f to %.1f; target 10), beside %.1f %% without it", count,
 			what, costs[pairs/2], costs[0], costs[pairs-1], before)
 	}
-	// What the wall can cost at most: it asks for so many glances a second, whatever they show.
+	// Maximum cost of the wall: its number of glances per second does not depend on their content.
 	const perSecond, rounds = 5, 6
 	glances := func(what string, width func(i int) int) {
 		baseline := share()
@@ -93,7 +93,7 @@ func BenchmarkWall(b *testing.B) {
 	idle(b, window)
 	measure("screens that stay the same")
 	glances("a screen that stays the same", func(int) int { return 320 })
-	glances("a screen that has changed", func(i int) int { return 320 - i/count%2 }) // another size is another picture
+	glances("a screen that has changed", func(i int) int { return 320 - i/count%2 }) // another size requires another image
 }
 
 // createTiles creates the sandboxes wall-1 to wall-count, and deletes them at the end.
@@ -119,7 +119,7 @@ func createTiles(b *testing.B, c *client.Client, count int) {
 	})
 }
 
-// wall is the dashboard's wall in a browser, with everything on it visible, or nothing.
+// wall is the dashboard's wall in a browser, with all tiles visible or hidden.
 type wall struct {
 	b   *testing.B
 	cmd *exec.Cmd
@@ -165,7 +165,7 @@ func (w *wall) close() {
 	}
 }
 
-// child is the process below this one with that name.
+// child returns the descendant of this process with that name.
 func child(b *testing.B, name string) int {
 	b.Helper()
 	for _, pid := range below(os.Getpid()) {
@@ -177,7 +177,7 @@ func child(b *testing.B, name string) int {
 	return 0
 }
 
-// cpuTime is the processor time that a process has used.
+// cpuTime returns the CPU time that a process has used.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -1,12 +1,12 @@
 // Package client is the Go client of a hub and of the sandboxes that it creates. The cove
-// command line uses it, too. It needs nothing else of this module.
+// command line also uses it. It imports no other package of this module.
 //
 //	hub, err := client.New(client.Config{URL: "http://127.0.0.1:10000"})
 //	sb, err := hub.Create(ctx, client.CreateOptions{})
 //	result, err := hub.Guest(sb.Name).Exec(ctx, "echo hello", client.ExecOptions{Stdout: os.Stdout})
 //	err = hub.Delete(ctx, sb.Name)
 //
-// It owns its connections. It retries a request only if it had no effect yet: while a
+// A client owns its connections. It retries a request only if the request had no effect yet: while a
 // sandbox wakes up, and to resume a broken stream.
 package client
 
@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// Config says where a hub or a sandbox is, and with which credentials to call it.
+// Config is the address of a hub or a sandbox, and the credentials to call it.
 type Config struct {
 	// URL is http://host:port, https://host, or unix:/path.
 	URL   string
@@ -64,7 +64,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Guest calls the server inside a sandbox.
 type Guest struct{ conn }
 
-// NewGuest returns a client of a sandbox that is reached without a hub.
+// NewGuest returns a client of a sandbox without a hub.
 func NewGuest(cfg Config) (*Guest, error) {
 	c, err := dial(cfg)
 	return &Guest{c}, err
@@ -73,7 +73,7 @@ func NewGuest(cfg Config) (*Guest, error) {
 // Close closes idle connections.
 func (g *Guest) Close() { g.http.CloseIdleConnections() }
 
-// conn is what all requests share.
+// conn holds the connection settings that all requests share.
 type conn struct {
 	base string // without a final slash
 	head http.Header
@@ -116,8 +116,8 @@ func dial(cfg Config) (conn, error) {
 	return c, nil
 }
 
-// refuseRedirect makes a redirect an error. What answers for a sandbox could send the request, with its credentials, to another
-// server or to another route of the hub.
+// refuseRedirect makes a redirect an error. Otherwise a server in a sandbox could send the request, with its credentials, to
+// another server or to another route of the hub.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Error is an error reply of a hub or a sandbox.
@@ -132,8 +132,7 @@ func (e *Error) Error() string { return e.Message }
 // NotFound reports whether an error says that something does not exist.
 func NotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
-// Conflict reports whether an error says that something exists already, or is in
-// another state.
+// Conflict reports whether an error says that something already exists, or is in another state.
 func Conflict(err error) bool { return hasStatus(err, http.StatusConflict) }
 
 func hasStatus(err error, status int) bool {
@@ -141,10 +140,10 @@ func hasStatus(err error, status int) bool {
 	return ok && e.Status == status
 }
 
-// wakeLimit is how long requests to a waking sandbox are retried.
+// wakeLimit is the time limit for retries of requests to a sandbox that wakes up.
 const wakeLimit = time.Minute
 
-// maxReply bounds a reply that is read whole.
+// maxReply is the maximum size of a reply that is read at once.
 const maxReply = 64 << 20
 
 // send sends a request, and retries it while the sandbox wakes up. The body must be
@@ -168,7 +167,7 @@ func (c conn) send(ctx context.Context, method, path string, body []byte, header
 	}
 }
 
-// once sends a request. Any status but success is an Error.
+// once sends a request. Any other status than success becomes an Error.
 func (c conn) once(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -181,7 +180,7 @@ func (c conn) once(ctx context.Context, method, path string, body io.Reader, hea
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		// The URL of the request is in it, and says nothing to people.
+		// The error contains the URL of the request, which does not help users.
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
 		}
@@ -224,8 +223,8 @@ func failure(res *http.Response) error {
 	return e
 }
 
-// call sends a value as JSON and decodes the data of the reply, of a hub
-// ({code, data}) as of a sandbox ({success, message, data}).
+// call sends a value as JSON and decodes the data of the reply of a hub ({code, data}) or a sandbox
+// ({success, message, data}).
 func (c conn) call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	header := http.Header{}
@@ -288,7 +287,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	return c.call(ctx, method, path, in, out)
 }
 
-// Metrics returns the metrics of the hub in the Prometheus text format. It takes the role admin.
+// Metrics returns the metrics of the hub in the Prometheus text format. It requires the role admin.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	res, err := c.send(ctx, http.MethodGet, "/metrics", nil, nil)
 	if err != nil {

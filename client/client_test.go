@@ -63,7 +63,7 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf(`got %+v %v, want abilities that contain "mem"`, info, err)
 	}
 	if _, err := r.Logs(ctx, "a", 10); err == nil {
-		t.Error("mem keeps no logs")
+		t.Error("got logs, want an error: the provider mem has none")
 	}
 	if list, err := r.Connections(ctx, "a"); err != nil || len(list) != 0 {
 		t.Errorf("got %+v %v, want no entries", list, err)
@@ -74,7 +74,7 @@ func TestLifecycle(t *testing.T) {
 	if err := r.Delete(ctx, "a"); !client.NotFound(err) {
 		t.Errorf("got %v, want a not-found error", err)
 	}
-	// Without the key nothing is disclosed.
+	// Without the key, the hub discloses nothing.
 	stranger, err := client.New(client.Config{URL: r.server.URL})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestExec(t *testing.T) {
 		{"echo out; echo err >&2; exit 3", client.ExecOptions{}, 3, "out\n", "err\n"},
 		{"echo $A; pwd", client.ExecOptions{Dir: "/", Env: map[string]string{"A": "b c"}}, 0, "b c\n/\n", ""},
 		{"cat", client.ExecOptions{Stdin: strings.NewReader("grüße\nzwei")}, 0, "grüße\nzwei", ""},
-		{"cat; echo end", client.ExecOptions{}, 0, "end\n", ""}, // without input it finds the end of it
+		{"cat; echo end", client.ExecOptions{}, 0, "end\n", ""}, // without input, it reads an end of file
 		{"head -c 3", client.ExecOptions{Stdin: strings.NewReader(strings.Repeat("x", 1<<20))}, 0, "xxx", ""},
 		{"sleep 100", client.ExecOptions{Timeout: 100 * time.Millisecond}, 143, "", ""},
 		{"kill -9 $$", client.ExecOptions{}, 137, "", ""},
@@ -172,7 +172,7 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestExecIsCanceled: the command ends with the caller's wish for it.
+// TestExecIsCanceled: the command ends when the caller cancels it.
 func TestExecIsCanceled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -214,7 +214,7 @@ func (n *notice) String() string {
 	return n.b.String()
 }
 
-// TestExecGoesOnAfterACut: not a byte is lost or repeated.
+// TestExecGoesOnAfterACut: no byte is lost or repeated after a lost connection.
 func TestExecGoesOnAfterACut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -261,14 +261,14 @@ func TestShell(t *testing.T) {
 		return strings.Contains(shown.String(), "40 100")
 	})
 	if session == "" {
-		t.Error("no session was named")
+		t.Error("got no session name, want one")
 	}
 	io.WriteString(keys, "exit 7\r")
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	in.Close()
-	// The end of the input leaves the session, which lives on.
+	// The end of the input detaches from the session, which continues to run.
 	first, type1 := io.Pipe()
 	seen := &notice{want: "> ", heard: func() { go io.WriteString(type1, "X=still; echo $X there\r") }}
 	left := make(chan error, 1)
@@ -313,7 +313,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || !bytes.Equal(got, large) {
 		t.Errorf("%d bytes %v", len(got), err)
 	}
-	// A sleeping sandbox is woken before anything is read.
+	// The client wakes a suspended sandbox before it reads the file.
 	if _, err := r.Stop(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -338,10 +338,10 @@ func TestFiles(t *testing.T) {
 	}
 	broken := errors.New("the source broke")
 	if _, _, err := g.Upload(ctx, dir+"/half", "half", io.MultiReader(strings.NewReader("x"), errReader{broken})); err == nil {
-		t.Error("half a file was taken")
+		t.Error("got no error for a partial upload, want one")
 	}
 	if _, err := os.Stat(dir + "/half"); err == nil {
-		t.Error("half a file is there")
+		t.Error("got a partial file, want none")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 type Snapshot struct {
 	Name    string    `json:"name"`
 	User    string    `json:"user"`
-	Sandbox string    `json:"sandbox"` // ID of the one it was taken of
+	Sandbox string    `json:"sandbox"` // ID of the source sandbox
 	Parent  string    `json:"parent"`
 	Image   string    `json:"image"`
 	Size    int64     `json:"size"`
@@ -31,20 +31,20 @@ type Change struct {
 type Share struct {
 	ID       string    `json:"id"`
 	Sandbox  string    `json:"sandbox"` // ID
-	Port     int       `json:"port"`    // 0: all of it
+	Port     int       `json:"port"`    // 0: the whole sandbox
 	ReadOnly bool      `json:"read_only"`
 	Expires  time.Time `json:"expires"`
 	URL      string    `json:"url"`   // set only at creation
-	Token    string    `json:"token"` // likewise
+	Token    string    `json:"token"` // set only at creation
 }
 
-// Snapshot saves the disk of a sandbox as it is at this moment.
+// Snapshot saves the current disk of a sandbox.
 func (c *Client) Snapshot(ctx context.Context, name, snapshot string) (*Snapshot, error) {
 	out := new(Snapshot)
 	return out, c.call(ctx, http.MethodPost, at(name, "/snapshot"), map[string]string{"snapshot": snapshot}, out)
 }
 
-// Snapshots lists them, oldest first.
+// Snapshots lists snapshots, oldest first.
 func (c *Client) Snapshots(ctx context.Context) (list []Snapshot, err error) {
 	return list, c.call(ctx, http.MethodGet, "/api/v1/snapshot", nil, &list)
 }

@@ -36,6 +36,6 @@ func TestDisks(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := r.Share(ctx, "a", 0, true, 0); err == nil {
-		t.Error("a hub without tenants makes no links")
+		t.Error("got a link from a hub without tenants, want an error")
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// maxEvent bounds one event of a stream.
+// maxEvent is the maximum size of an event of a stream.
 const maxEvent = 16 << 20
 
 // sse is one server-sent event.
 type sse struct{ id, name, data string }
 
-// events reads a stream of server-sent events until it ends, which is io.EOF.
+// events reads a stream of server-sent events until its end, which is io.EOF.
 func events(r io.Reader) iter.Seq2[sse, error] {
 	return func(yield func(sse, error) bool) {
 		in := bufio.NewReaderSize(r, 64<<10)
@@ -81,7 +81,7 @@ func readLine(in *bufio.Reader) (string, error) {
 	}
 }
 
-// Event is one thing that happened to a sandbox.
+// Event is a change of a sandbox.
 type Event struct {
 	ID      string    `json:"-"`
 	Type    string    `json:"type"` // existing, created, changed, deleted, exceeded, idle, expired, missed
@@ -90,10 +90,9 @@ type Event struct {
 	Message string    `json:"message"`
 }
 
-// Events follows a sandbox, or all with an empty name: first its current state, then
-// what happens. With the ID of an earlier event it resumes after that one. It
-// reconnects when the connection breaks; the iteration ends with ctx, with an error,
-// or when the sandbox is deleted.
+// Events follows a sandbox, or all sandboxes if the name is empty. It yields the current state first,
+// then each event. With the ID of an earlier event, it resumes after that event. It reconnects when the
+// connection breaks. The iteration ends with ctx, with an error, or when the sandbox is deleted.
 func (c *Client) Events(ctx context.Context, name, after string) iter.Seq2[Event, error] {
 	path := "/api/v1/events"
 	if name != "" {
@@ -125,7 +124,7 @@ func (c *Client) Events(ctx context.Context, name, after string) iter.Seq2[Event
 	}
 }
 
-// errStopped means that the reader wants no more events.
+// errStopped means that the caller stopped the iteration.
 var errStopped = errors.New("stopped")
 
 // refused reports whether a retry would fail the same way.

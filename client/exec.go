@@ -16,12 +16,12 @@ type ExecOptions struct {
 	Dir     string
 	Env     map[string]string
 	Session string        // session whose directory the command uses and changes; empty: a new one
-	Timeout time.Duration // after which the command is ended; 0: never
+	Timeout time.Duration // time limit of the command; 0: none
 
 	// Stdin is the command's input, as text; nil: none. A Read that blocks is
 	// abandoned when the command has ended.
 	Stdin          io.Reader
-	Stdout, Stderr io.Writer // nil: thrown away
+	Stdout, Stderr io.Writer // nil: discarded
 }
 
 // ExecResult is how a command ended.
@@ -30,7 +30,7 @@ type ExecResult struct {
 	Status    string // completed, timed_out, killed
 	SessionID string
 	CommandID string
-	// Dropped is how many bytes of output were lost because they came too fast.
+	// Dropped is the number of bytes of output that were lost because they arrived too fast.
 	Dropped int64
 }
 
@@ -47,14 +47,14 @@ type execEvent struct {
 	Message      string `json:"message"`
 }
 
-// run is one command under way.
+// run is a running command.
 type run struct {
 	g              *Guest
 	stdout, stderr io.Writer
 	result         ExecResult
 	offset, errOff int64
 	ended          bool
-	silent         time.Time // since when the sandbox has not answered
+	silent         time.Time // start of the current period without a response of the sandbox
 }
 
 // Exec runs a command line in bash and streams its output. It returns when the command
@@ -120,7 +120,7 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// finalError is a failure after which polling makes no sense.
+// finalError is a failure after which the client does not poll.
 type finalError struct{ err error }
 
 func (e *finalError) Error() string { return e.err.Error() }
@@ -131,7 +131,7 @@ func final(err error) bool {
 	return ok
 }
 
-// follow reads the events of the command; begun is called when it has started.
+// follow reads the events of the command and calls begun when the command has started.
 func (r *run) follow(res *http.Response, begun func()) error {
 	if media := res.Header.Get("Content-Type"); len(media) < 17 || media[:17] != "text/event-stream" {
 		if err := decode(res, nil); err != nil {
@@ -167,7 +167,7 @@ func (r *run) follow(res *http.Response, begun func()) error {
 	return io.ErrUnexpectedEOF
 }
 
-// write writes a piece of output.
+// write writes a chunk of output.
 func (r *run) pass(name string, e execEvent) error {
 	w := r.stdout
 	if name == "stderr" {
@@ -193,7 +193,7 @@ func (r *run) end(status string, code *int) {
 	}
 }
 
-// poll reads on where the stream broke.
+// poll reads the output from the position at which the stream broke.
 func (r *run) poll(ctx context.Context) error {
 	var out struct {
 		Stdout        string `json:"stdout"`
@@ -251,8 +251,8 @@ func (r *run) lost(ctx context.Context, err error) error {
 // errMore means that the command still runs.
 var errMore = errors.New("the command still runs")
 
-// feed forwards the input and closes it at its end. Only a fault of the input itself is
-// an error: a command need not read all of it.
+// feed forwards the input and closes it at its end. Only a failure to read the input is an error: a
+// command need not consume all of it.
 func (r *run) feed(ctx context.Context, in io.Reader) error {
 	if in != nil {
 		refused := false
@@ -277,8 +277,8 @@ func (r *run) write(ctx context.Context, s string, end bool) error {
 		"command_id": r.result.CommandID, "input": s, "eof": end}, nil)
 }
 
-// text reads whole characters and forwards them. It fails for what is not text, rather
-// than send something else.
+// text reads complete characters and forwards them. It fails for invalid text instead of sending
+// modified data.
 func text(in io.Reader, pass func(string) error) error {
 	buf := make([]byte, 0, 32<<10)
 	for {
@@ -306,7 +306,7 @@ func text(in io.Reader, pass func(string) error) error {
 	}
 }
 
-// wholeRunes is the length of b without an incomplete character at its end.
+// wholeRunes returns the length of b without an incomplete character at its end.
 func wholeRunes(b []byte) int {
 	for i := 1; i <= min(utf8.UTFMax, len(b)); i++ {
 		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
@@ -319,7 +319,7 @@ func wholeRunes(b []byte) int {
 	return len(b)
 }
 
-// killPatience bounds the attempt to kill an abandoned command.
+// killPatience is the time limit for killing an abandoned command.
 const killPatience = 5 * time.Second
 
 // kill kills an abandoned command.

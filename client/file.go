@@ -16,7 +16,7 @@ import (
 type File struct {
 	io.ReadCloser
 	Name    string // last element of the requested path, never a name from the response
-	Size    int64  // -1 when unknown
+	Size    int64  // -1 if unknown
 	ModTime time.Time
 }
 
@@ -25,13 +25,13 @@ func (g *Guest) Download(ctx context.Context, name string) (*File, error) {
 	return g.open(ctx, "/v1/file/download?"+url.Values{"path": {name}}.Encode(), path.Base(name))
 }
 
-// Archive packs a file or folder of the sandbox as tar.gz while it is read.
+// Archive streams a file or folder of the sandbox as a tar.gz file.
 func (g *Guest) Archive(ctx context.Context, name string) (*File, error) {
 	return g.open(ctx, "/v1/file/archive?"+url.Values{"path": {name}, "format": {"tar.gz"}}.Encode(), path.Base(name)+".tar.gz")
 }
 
 func (g *Guest) open(ctx context.Context, path, name string) (*File, error) {
-	// A compressed body would not have the file's length.
+	// The length of a compressed body would differ from the file size.
 	res, err := g.send(ctx, http.MethodGet, path, nil, http.Header{"Accept-Encoding": {"identity"}}) //nolint:bodyclose // the File closes it
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (g *Guest) open(ctx context.Context, path, name string) (*File, error) {
 	return file(res, name), nil
 }
 
-// file is the file in a reply; closing it closes the reply.
+// file returns the file of a reply; closing it closes the reply.
 func file(res *http.Response, name string) *File {
 	f := &File{ReadCloser: res.Body, Name: name, Size: res.ContentLength}
 	if t, err := http.ParseTime(res.Header.Get("Last-Modified")); err == nil {
@@ -59,8 +59,8 @@ func (g *Guest) Upload(ctx context.Context, target, name string, r io.Reader) (s
 	return out.Path, out.Size, err
 }
 
-// Unpack unpacks an archive (tar, also compressed, or zip) into a folder of the
-// sandbox. It strips that many leading folders from each name.
+// Unpack unpacks an archive (tar, compressed tar, or zip) into a folder of the sandbox. It strips the
+// given number of leading folders from each name.
 func (g *Guest) Unpack(ctx context.Context, target string, r io.Reader, strip int) (files int, err error) {
 	var out struct {
 		Files int `json:"files"`
@@ -69,9 +69,9 @@ func (g *Guest) Unpack(ctx context.Context, target string, r io.Reader, strip in
 	return out.Files, err
 }
 
-// form sends a file, and fields before it, while it is read.
+// form streams a file as a form, after other fields.
 func (g *Guest) form(ctx context.Context, path string, fields map[string]string, name string, r io.Reader, out any) error {
-	// A sleeping sandbox is woken first: what was read cannot be sent again.
+	// Wake a suspended sandbox first: data that was read from the file cannot be sent again.
 	if err := g.awake(ctx); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (g *Guest) form(ctx context.Context, path string, fields map[string]string,
 	return decode(res, out)
 }
 
-// awake returns when the sandbox answers.
+// awake returns when the sandbox responds.
 func (g *Guest) awake(ctx context.Context) error {
 	res, err := g.send(ctx, http.MethodGet, "/healthz", nil, nil)
 	if err != nil {

@@ -18,7 +18,7 @@ const maxChunk = 32 << 10
 const endOfInput = "end"
 
 // Forward connects c with a TCP port in the sandbox until either side closes, and closes c.
-// Any protocol works. The end of one direction is forwarded, too.
+// Any protocol works. Half-closed connections are supported.
 func (g *Guest) Forward(ctx context.Context, port int, c net.Conn) error {
 	defer c.Close()
 	if err := g.awake(ctx); err != nil {
@@ -55,7 +55,7 @@ func (g *Guest) Forward(ctx context.Context, port int, c net.Conn) error {
 	return err
 }
 
-// sendConn sends what c has to say, and its end.
+// sendConn forwards data from c, and its end.
 func sendConn(ctx context.Context, ws *websocket.Conn, c net.Conn) error {
 	buf := make([]byte, maxChunk)
 	for {
@@ -74,7 +74,7 @@ func sendConn(ctx context.Context, ws *websocket.Conn, c net.Conn) error {
 	}
 }
 
-// receiveConn writes to c what arrives for it, and ends it.
+// receiveConn writes received data to c, and ends that direction.
 func receiveConn(ctx context.Context, ws *websocket.Conn, c net.Conn) error {
 	for {
 		kind, b, err := ws.Read(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 )
 
-// TestRedirectsAreNotFollowed: what answers for a sandbox sends no request elsewhere, which would carry the key.
+// TestRedirectsAreNotFollowed: a server in a sandbox cannot redirect a request, which contains the key, to another server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var elsewhere atomic.Int32

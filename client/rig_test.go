@@ -106,7 +106,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// create makes a sandbox and reaches into it.
+// create creates a sandbox and returns a client of it.
 func (r *rig) create(t *testing.T, name string) *client.Guest {
 	t.Helper()
 	if _, err := r.Create(t.Context(), client.CreateOptions{Name: name}); err != nil {

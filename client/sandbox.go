@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Sandbox is a sandbox as the hub shows it.
+// Sandbox is the state of a sandbox as reported by the hub.
 type Sandbox struct {
 	Name        string            `json:"name"`
 	ID          string            `json:"id"`
@@ -69,8 +69,7 @@ type Stage struct {
 	TookMS float64 `json:"took_ms"`
 }
 
-// CreateOptions describe a new sandbox. The environment and the hub provide what is
-// left out.
+// CreateOptions describe a new sandbox. The environment and the hub provide defaults.
 type CreateOptions struct {
 	Name        string            `json:"name,omitempty"`
 	Environment string            `json:"environment,omitempty"`
@@ -107,7 +106,7 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) 
 	return c.one(ctx, http.MethodPost, root+"?full=true", o)
 }
 
-// Get shows a sandbox.
+// Get returns a sandbox.
 func (c *Client) Get(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodGet, at(name, ""), nil)
 }
@@ -137,19 +136,19 @@ func (c *Client) Start(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, at(name, "/start"), nil)
 }
 
-// ExtendOptions give a sandbox more time, in minutes; -1 means no limit.
+// ExtendOptions extend the timeouts of a sandbox, in minutes; -1 means no limit.
 type ExtendOptions struct {
 	Timeout     float64 `json:"timeout,omitempty"` // from now
 	IdleTimeout float64 `json:"idle_timeout,omitempty"`
 	IdlePolicy  string  `json:"idle_policy,omitempty"`
 }
 
-// Extend gives a sandbox more time.
+// Extend extends the timeouts of a sandbox.
 func (c *Client) Extend(ctx context.Context, name string, o ExtendOptions) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, at(name, "/extend"), o)
 }
 
-// SetNetwork changes the egress policy of a sandbox at once.
+// SetNetwork changes the egress policy of a sandbox immediately.
 func (c *Client) SetNetwork(ctx context.Context, name string, n Network) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPut, at(name, "/network"), n)
 }
@@ -164,7 +163,7 @@ func (c *Client) one(ctx context.Context, method, path string, in any) (*Sandbox
 
 // ListOptions select sandboxes.
 type ListOptions struct {
-	User        string // owner; * for all owners. Only an admin sees those of others
+	User        string // owner; * for all owners. Only an admin can list sandboxes of other owners
 	Status      []string
 	Environment string
 	Labels      []string // key=value, or key
@@ -199,7 +198,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]Sandbox, error) {
 	}
 }
 
-// Connection is one that a sandbox opened or tried to open.
+// Connection is a connection that a sandbox opened or tried to open.
 type Connection struct {
 	Time      time.Time `json:"time"`
 	Protocol  string    `json:"protocol"` // http, connect, socks5
@@ -265,21 +264,21 @@ type Environment struct {
 	Description string `json:"description"`
 }
 
-// Environments lists what sandboxes can be created from.
+// Environments lists the environments of the hub.
 func (c *Client) Environments(ctx context.Context) ([]Environment, error) {
 	var list []Environment
 	err := c.call(ctx, http.MethodGet, "/api/v1/environment", nil, &list)
 	return list, err
 }
 
-// Info is what a hub can do; Abilities is for people to read.
+// Info describes the capabilities of a hub; Abilities are human-readable.
 type Info struct {
 	Version           string          `json:"version"`
 	Abilities         json.RawMessage `json:"abilities"`
 	EnvironmentsFault string          `json:"environments_fault"`
 }
 
-// Info returns what the hub can do.
+// Info returns the capabilities of the hub.
 func (c *Client) Info(ctx context.Context) (*Info, error) {
 	var i Info
 	if err := c.call(ctx, http.MethodGet, "/api/v1/hub", nil, &i); err != nil {
@@ -288,8 +287,8 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 	return &i, nil
 }
 
-// Ticket returns a one-time ticket that signs a browser in. It goes into the query of
-// one URL, as ticket, and expires soon.
+// Ticket returns a one-time ticket that signs a browser in. Pass it as the query parameter ticket of one
+// URL. It expires soon.
 func (c *Client) Ticket(ctx context.Context) (string, error) {
 	var out struct {
 		Ticket string `json:"ticket"`

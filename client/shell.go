@@ -22,25 +22,25 @@ type ShellOptions struct {
 	// Session attaches to an existing session and shows its latest output; empty: a
 	// new one.
 	Session string
-	// In is what is typed, Out what is shown: both raw, as of a terminal in raw mode.
+	// In is the input, Out the output, both unprocessed, as for a terminal in raw mode.
 	// A Read of In that blocks is abandoned at the end.
 	In  io.Reader
 	Out io.Writer
-	// Size is the initial size of the terminal, Resized announces changes. Both may be zero.
+	// Size is the initial size of the terminal, Resized receives changes. Both are optional.
 	Size    Size
 	Resized <-chan Size
-	// Attached is called with the name of the session, by which it can be joined again.
+	// Attached is called with the name of the session, which allows a client to attach again.
 	Attached func(session string)
 }
 
-// shellMessage is what goes over the wire.
+// shellMessage is a message of the WebSocket protocol.
 type shellMessage struct {
 	Type string `json:"type"`
 	Data any    `json:"data"`
 }
 
 // Shell attaches to a terminal until the shell in it ends, and returns its exit code.
-// When ctx or In ends, it detaches; the session lives on for a while.
+// When ctx or In ends, it detaches; the session continues to run for a while.
 func (g *Guest) Shell(ctx context.Context, o ShellOptions) (code int, err error) {
 	address := g.base + "/v1/shell/ws"
 	if o.Session != "" {
@@ -61,7 +61,7 @@ func (g *Guest) Shell(ctx context.Context, o ShellOptions) (code int, err error)
 	defer cancel()
 	s := &shell{c: c, o: o}
 	wait.Go(func() { s.resize(ctx) })
-	// Not waited for: a Read of a keyboard returns when a key is pressed.
+	// Do not wait: a Read of a keyboard returns only when a key is pressed.
 	go s.sendInput(ctx, cancel)
 	return s.showOutput(ctx)
 }
@@ -116,7 +116,7 @@ func (s *shell) resize(ctx context.Context) {
 	}
 }
 
-// sendInput sends what is typed; its end detaches from the session.
+// sendInput sends the input; its end detaches from the session.
 func (s *shell) sendInput(ctx context.Context, leave context.CancelFunc) {
 	if s.o.In == nil {
 		return
@@ -149,7 +149,7 @@ func (s *shell) sendInput(ctx context.Context, leave context.CancelFunc) {
 	}
 }
 
-// showOutput writes what the terminal shows until the shell ends.
+// showOutput writes the output of the terminal until the shell ends.
 func (s *shell) showOutput(ctx context.Context) (int, error) {
 	for {
 		_, b, err := s.c.Read(ctx)

@@ -1,14 +1,14 @@
 #!/bin/sh
-# entrypoint.sh — prepares the user and the workspace of the sandbox as the environment says, and becomes its server.
+# entrypoint.sh — prepares the user and the workspace of the sandbox from the environment, and executes its server.
 #   USER, USER_UID, USER_GID   the user, if started as root (gem, 1000, 1000)
-#   WORKSPACE                  where commands start (the user's home)
+#   WORKSPACE                  working directory of commands (the user's home)
 #   PUBLIC_PORT, LOG_DIR       the port (8080) and the folder of log files (/var/log/gem)
 #   TZ, SANDBOX_API_KEY, RUN_HOOK_*, BROWSER_*, …   settings of the server: aio serve --help lists them
-# Without credentials the server accepts everyone who reaches the port: publish it on 127.0.0.1 only.
+# Without credentials, the server accepts all clients that reach the port: publish it on 127.0.0.1 only.
 set -eu
 fail() { echo "entrypoint: $*" >&2; exit 64; }
 [ $# = 0 ] || exec "$@"
-# Compose files may have quotes around it that are part of the value.
+# Quotes around the value in a Compose file may be part of the value.
 case ${WORKSPACE:-} in '"'*'"') WORKSPACE=${WORKSPACE#?} && WORKSPACE=${WORKSPACE%?} && export WORKSPACE ;; esac
 as_user=
 if [ "$(id -u)" = 0 ]; then

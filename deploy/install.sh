@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh slim|full — installs into an image, as root, what its packages file lists and is not there yet; "full" adds
-# Python packages, VS Code and JupyterLab. Nothing is downloaded if everything is there.
+# install.sh slim|full — installs the missing packages of its packages file in an image, as root; "full" adds
+# Python packages, VS Code and JupyterLab. Downloads nothing if everything is installed.
 set -eu
 here=$(dirname "$0")
 missing=

@@ -1,4 +1,4 @@
-"""What the examples share: a sandbox of the hub, deleted at the end."""
+"""Shared code of the examples: creates a sandbox and deletes it at the end."""
 import contextlib
 import json
 import os

@@ -31,7 +31,7 @@ import (
 // warm is the size of the warm pool.
 const warm = 50
 
-// hub is the real program.
+// hub is the real hub program.
 type hub struct {
 	w       *world
 	dir     string

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package scale measures one hub with thousands of sandboxes on a simulated cluster: the API server, etcd, the scheduler
-// and the controllers are real, kwok simulates nodes and Pods, and one process answers for all Pods.
+// and the controllers are real, kwok simulates nodes and Pods, and one process serves all Pods.
 //
 //	make scale
 //
@@ -42,7 +42,7 @@ func number(b *testing.B, name string, def int) int {
 // BenchmarkScale prints the cost of one hub at each size.
 func BenchmarkScale(b *testing.B) {
 	testenv.NeedRoot(b)
-	runtime.LockOSThread() // what is started from here ends with this thread, even if the benchmark is killed
+	runtime.LockOSThread() // child processes end with this thread, even if the benchmark is killed
 	defer runtime.UnlockOSThread()
 	w := newWorld(b, number(b, "SCALE_NODES", 1000))
 	h := newHub(w)
@@ -133,7 +133,7 @@ func rename(o object, old, id, name string) object {
 	if spec, ok := out["spec"].(object); ok {
 		spec["hostname"] = name
 	}
-	if data, ok := out["data"].(object); ok { // the record, of which the ID is a part
+	if data, ok := out["data"].(object); ok { // the record, which contains the ID
 		data["record.json"] = renameRecord(data["record.json"].(string), old, id, name)
 	}
 	return out
@@ -227,7 +227,7 @@ func (h *hub) events() {
 	wg.Wait()
 }
 
-// count counts a text in a stream.
+// count counts occurrences of a text in a stream.
 func count(r io.Reader, text string, n *atomic.Int64) {
 	buf, tail := make([]byte, 64<<10), ""
 	for {

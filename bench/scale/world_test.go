@@ -30,7 +30,7 @@ import (
 const namespace = "cove-sandboxes"
 
 // world is a real API server with etcd, scheduler and controllers, and nodes and Pods that kwok simulates. This process
-// answers for all Pods.
+// serves all Pods.
 type world struct {
 	b    *testing.B
 	k    *cluster.Kubernetes
@@ -195,14 +195,14 @@ func (w *world) within(limit time.Duration, ok func() bool) bool {
 	return true
 }
 
-// pods answers for all Pods: a tunnel for each, with the key of its Secret, and behind it one server.
+// pods serves all Pods: each has a tunnel with the key of its Secret, and all tunnels share one server.
 type pods struct {
 	w                *world
 	mu               sync.Mutex
 	hub              string                       // pin of the hub's key
 	keys             map[string]map[string][]byte // of Pods whose Secrets are known
 	news             *sync.Cond
-	names, addresses map[string]string // of Pods, by the other
+	names, addresses map[string]string // of Pods: names by address and addresses by name
 	serving          map[string]*feed  // by name
 	inside           *feed
 }
@@ -293,7 +293,7 @@ func (p *pods) watch(ctx context.Context) {
 			if events.Decode(&e) != nil {
 				break
 			}
-			if e.Type == "ERROR" { // the API server no longer has what follows that version: begin again
+			if e.Type == "ERROR" { // the API server no longer has events after that version: start over
 				p.mu.Lock()
 				clear(p.names)
 				clear(p.addresses)
@@ -315,7 +315,7 @@ func (p *pods) watch(ctx context.Context) {
 
 // move stores the address of a Pod. Kwok sometimes assigns a second address and revokes the first.
 func (p *pods) move(name, ip string, gone bool) {
-	if old := p.addresses[name]; p.names[old] == name { // else it is another's by now
+	if old := p.addresses[name]; p.names[old] == name { // otherwise the address now belongs to another Pod
 		delete(p.names, old)
 	}
 	delete(p.addresses, name)
@@ -358,7 +358,7 @@ func (p *pods) count() int {
 func (p *pods) accept(c net.Conn) {
 	ip := c.LocalAddr().(*net.TCPAddr).IP.String()
 	p.mu.Lock()
-	for p.names[ip] == "" { // the hub may know earlier than we
+	for p.names[ip] == "" { // the hub may know the address before this process does
 		p.news.Wait()
 	}
 	name := p.names[ip]

@@ -36,7 +36,7 @@ def pixels(png):
 
 
 def center(rows, color):
-    """Return the middle of what has a color on the screen."""
+    """Return the center of the pixels with a color."""
     found = [(x, y) for y, row in enumerate(rows) for x, pixel in enumerate(row) if pixel == color]
     return [sum(axis) / len(found) for axis in zip(*found)] if found else None
 
@@ -48,12 +48,12 @@ def ask_model(picture, done):
     if len(done) == 3:
         return None
     at = center(pixels(picture), BLUE if not done else RED)
-    if not at:  # the page is not there yet
+    if not at:  # the page is not visible yet
         return {"action_type": "WAIT", "duration": 0.5}
     return {"action_type": "CLICK", "x": at[0], "y": at[1]}
 
 
-with new_name(env={"DISPLAY_WIDTH": "640", "DISPLAY_HEIGHT": "480"}) as name:  # little to look at
+with new_name(env={"DISPLAY_WIDTH": "640", "DISPLAY_HEIGHT": "480"}) as name:  # small screenshots
     api = f"/sandbox/{name}/v1"
     path = call_hub("POST", f"{api}/file/write", {"file": "form.html", "content": PAGE})["file"]
     call_hub("POST", f"{api}/browser/page/navigate", {"url": f"file://{path}"})

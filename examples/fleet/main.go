@@ -1,5 +1,5 @@
-// Fleet tries the same task in several forks of one prepared sandbox at once and keeps the best
-// as a snapshot.
+// Fleet runs the same task concurrently in several forks of one prepared sandbox and keeps the best
+// fork as a snapshot.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// attempt is what one fork achieved.
+// attempt is the result of one fork.
 type attempt struct {
 	sandbox string
 	score   int
@@ -43,7 +43,7 @@ func run(ctx context.Context, hub *client.Client, count int) error {
 		return err
 	}
 	defer hub.Delete(ctx, base.ID)
-	// Everything that all attempts need is prepared once.
+	// Prepare everything that all attempts need once.
 	if _, err := exec(ctx, hub, base.ID, "seq 1 1000 > data"); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func run(ctx context.Context, hub *client.Client, count int) error {
 		return err
 	}
 	fmt.Printf("the best of %d is variant %d with the result %s\n", len(attempts), best, strings.TrimSpace(result))
-	// A sandbox can be created from it later, when all that are here are gone.
+	// A sandbox can be created from it later, after these sandboxes are deleted.
 	kept, err := hub.Snapshot(ctx, attempts[best].sandbox, "best-"+attempts[best].sandbox)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func run(ctx context.Context, hub *client.Client, count int) error {
 	return nil
 }
 
-// try lets one variant work and measures what it achieved.
+// try runs one variant and measures its result.
 func try(ctx context.Context, hub *client.Client, sandbox string, variant int) attempt {
 	out, err := exec(ctx, hub, sandbox, askModel(variant)+" > result; cat result")
 	if err != nil {
@@ -92,7 +92,7 @@ func try(ctx context.Context, hub *client.Client, sandbox string, variant int) a
 	return attempt{sandbox, score, err}
 }
 
-// askModel stands in for a model, of which each attempt gets another answer: the largest sum of
+// askModel replaces a model, which returns a different answer for each attempt: the largest sum of
 // some lines of the data.
 func askModel(variant int) string {
 	return fmt.Sprintf("tail -n +%d data | head -n 100 | awk '{ sum += $1 } END { print sum }'", variant*45+1)

@@ -14,7 +14,7 @@ CALL = {"name": "bash_exec", "args": {"command": "echo $((6 * 7))"}, "id": "1"}
 
 
 class Model(FakeMessagesListChatModel):
-    """Stands in for a model: it runs one command and tells its result."""
+    """Stands in for a model: it runs one command and reports its result."""
 
     def bind_tools(self, tools, **_):
         assert CALL["name"] in [tool.name for tool in tools], tools

@@ -12,7 +12,7 @@ from sandbox import HEADERS, HUB, new_name  # noqa: E402
 
 
 class Scripted(Model):
-    """Stands in for a model: it runs one command and tells its result."""
+    """Stands in for a model: it runs one command and reports its result."""
 
     async def get_response(self, system_instructions, input, model_settings, tools, *_, **__):
         results = [item for item in input if isinstance(item, dict) and item.get("type") == "function_call_output"] if isinstance(input, list) else []

@@ -13,7 +13,7 @@ from sandbox import HEADERS, HUB, new_name  # noqa: E402
 
 
 def ask_model(messages, info):
-    """Stand in for a model: run one command and tell its result."""
+    """Stand in for a model: run one command and report its result."""
     for part in messages[-1].parts:
         if isinstance(part, ToolReturnPart):
             return ModelResponse(parts=[TextPart(str(part.content).split()[0])])

@@ -24,6 +24,6 @@ with new_sandbox() as api:
             if output.output_type == "stream":
                 print("  ", output.text.strip())
             elif output.output_type == "error":
-                print("  ", output.ename, output.evalue)  # for the model to try again
+                print("  ", output.ename, output.evalue)  # so that the model can retry
             else:
                 print("  ", output.data["text/plain"])

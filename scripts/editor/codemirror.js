@@ -1,4 +1,4 @@
-// The editor of the Files page: what we use of CodeMirror, as one module.
+// The editor of the Files page: the used parts of CodeMirror as one module.
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { css } from "@codemirror/lang-css";
 import { html } from "@codemirror/lang-html";
@@ -43,7 +43,7 @@ function languageOf(name) {
   return make ? make() : [];
 }
 
-// The colours are the page's.
+// Use the colours of the page.
 const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.operatorKeyword, tags.modifier], color: "var(--code-keyword)" },
   { tag: [tags.string, tags.special(tags.string), tags.regexp], color: "var(--code-string)" },
@@ -75,11 +75,11 @@ const theme = EditorView.theme({
   ".cm-foldPlaceholder": { backgroundColor: "var(--raised)", borderColor: "var(--line)", color: "var(--dim)" },
 });
 
-// open shows a text in an editor. onChange is called when a person has changed it, onSave when they press Ctrl+S.
+// open shows a text in an editor. It calls onChange when the user changes the text, onSave on Ctrl+S.
 export function open({ parent, text, name, readOnly, onChange, onSave }) {
   const editable = new Compartment();
   let quiet = false;
-  // Below a shadow root its styles need no markup, which the page's policy forbids.
+  // In a shadow root, its styles need no style element, which the page's policy forbids.
   const root = parent.attachShadow({ mode: "open" });
   const view = new EditorView({
     parent: root,
@@ -98,7 +98,7 @@ export function open({ parent, text, name, readOnly, onChange, onSave }) {
   });
   return {
     text: () => view.state.doc.toString(),
-    // replace puts another text in place, and keeps the caret where it can.
+    // replace sets another text and keeps the caret position if possible.
     replace(next) {
       quiet = true;
       const at = Math.min(view.state.selection.main.head, next.length);

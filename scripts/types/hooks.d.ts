@@ -1,4 +1,4 @@
-// What our pages use of Preact's hooks, for the type checker.
+// Declarations of the parts of Preact's hooks that our pages use, for the type checker.
 import type { Ref } from "./preact.js";
 export function useCallback<F extends (...args: any[]) => any>(fn: F, deps: unknown[]): F;
 export function useContext(context: any): any;

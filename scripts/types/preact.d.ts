@@ -1,4 +1,4 @@
-// What our pages use of Preact, for the type checker.
+// Declarations of the parts of Preact that our pages use, for the type checker.
 export type Ref<T> = { current: T };
 export class Component<P = any, S = any> { constructor(props?: P); props: P; state: S; setState(next: Partial<S>): void; render(props: P, state: S): any; }
 export function createContext<T>(value: T): any;

@@ -24,7 +24,7 @@ import (
 // emulator runs programs for arm64 on other machines; scripts/deps unpacks it.
 const emulator = "../../.tools/qemu/usr/bin/qemu-aarch64-static"
 
-// The programs for arm64 start and serve. Programs that they start are this machine's own.
+// The arm64 programs start and serve. The programs that they start are native.
 func TestArm64ProgramsServe(t *testing.T) {
 	t.Parallel()
 	testenv.Engine(t)
@@ -33,7 +33,7 @@ func TestArm64ProgramsServe(t *testing.T) {
 		run = []string{testenv.NeedFile(t, emulator)}
 	}
 	dir, home := t.TempDir(), t.TempDir()
-	// With the settings of make check, which has compiled it.
+	// The settings of make check, so that its compiled packages are reused.
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../../cmd/aio", "../../cmd/cove")
 	build.Env = append(os.Environ(), "GOARCH=arm64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -63,12 +63,12 @@ func TestArm64ProgramsServe(t *testing.T) {
 	}
 }
 
-// errFork says that the emulator hangs, not the program that it runs. Up to version 7.2 it copies a
-// process while other threads hold its locks,
-// which no thread releases in the copy: about one in ten of our servers cannot start a program.
+// errFork reports that the emulator hangs, not the program. Up to version 7.2, the emulator forks while
+// other threads hold its locks. No thread releases them in the child process: about one in ten of our
+// servers cannot start a program.
 var errFork = errors.New("the emulator hangs in a process that it has copied")
 
-// serve runs a server, and uses it.
+// serve runs a server and sends requests to it.
 func serve(t *testing.T, start func(name string, args ...string) *exec.Cmd, home string) (err error) {
 	socket := filepath.Join(home, "aio.sock")
 	var log bytes.Buffer
@@ -130,7 +130,7 @@ func serve(t *testing.T, start func(name string, args ...string) *exec.Cmd, home
 	return nil
 }
 
-// copies returns the processes that the server has started and that still run the emulator.
+// copies returns the child processes of the server that still run the emulator.
 func copies(server *exec.Cmd) (pids []int) {
 	own := fmt.Sprintf("/proc/%d", server.Process.Pid)
 	program, err := os.Readlink(own + "/exe")

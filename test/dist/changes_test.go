@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestChangesOfAVersion: a release shows the changes of its version, and is refused without any.
+// TestChangesOfAVersion: a release contains the changes of its version, and fails without any.
 func TestChangesOfAVersion(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("../../scripts/changes", "Unreleased").Output()

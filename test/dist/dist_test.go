@@ -1,4 +1,4 @@
-// Package dist installs what make dist builds in an empty Debian.
+// Package dist installs the result of make dist in a minimal Debian system.
 package dist
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// debian is an empty Debian system, which scripts/deps makes with debootstrap.
+// debian is a minimal Debian system, which scripts/deps creates with debootstrap.
 const debian = "../../.tools/debian"
 
-// install runs in separate namespaces, with the empty system as its root.
+// install runs in separate namespaces, with the minimal system as its root.
 const install = `set -e
 mount -t overlay overlay -o lowerdir="$DEBIAN",upperdir="$WORK/upper",workdir="$WORK/work" "$WORK/root"
 cd "$WORK/root"
@@ -42,7 +42,7 @@ dpkg -r cove
 test ! -e /usr/bin/cove
 '`
 
-// The Debian package installs and serves in an empty Debian, without anything else.
+// The Debian package installs and serves in a minimal Debian system without other packages.
 func TestDebianPackageServesInAnEmptyDebian(t *testing.T) {
 	t.Parallel()
 	testenv.Engine(t)

@@ -14,8 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// An agent that knows only the hub's address creates a sandbox, works in it and
-// deletes it.
+// An agent that knows only the address of the hub creates a sandbox, works in it and deletes it.
 func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "python3")
@@ -73,13 +72,13 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	}
 	h.must(t, "network", "set", name, "--mode", "none")
 	if out := do("bash_exec", map[string]any{"command": fetch}); strings.Contains(out, "page for") {
-		t.Error("the page was reached although the network is closed:", out)
+		t.Error("the page is reachable although the network is closed:", out)
 	}
 	if out := call("deleteSandbox", map[string]any{"name": name}); !strings.Contains(out, "deleted") {
 		t.Errorf("got %q, want containing \"deleted\"", out)
 	}
 	if list, err := h.client(t).Get(context.Background(), name); err == nil {
-		t.Errorf("it is still there: %+v, want an error", list)
+		t.Errorf("the sandbox still exists: %+v, want an error", list)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A machine is lost. What the backup of the evening holds is there again on another: sandboxes
+// After the loss of a machine, a restore on another machine recovers the complete backup: sandboxes
 // with all their files, snapshots, volumes, keys, secrets and the audit log.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
@@ -40,23 +40,23 @@ func TestBackupAndRestore(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || info.Size() > 100<<20 {
 		t.Fatalf("got backup %+v and error %v, want a file of mode 0600 without the holes", info, err)
 	}
-	h.verify(t, "a", check{"cat stage", "second"}) // the hub goes on
+	h.verify(t, "a", check{"cat stage", "second"}) // the hub still works
 
 	elsewhere := filepath.Join(t.TempDir(), "state")
 	h.refuseRestores(t, file, elsewhere)
 
-	// The machine dies with everything on it.
+	// The machine and all its data are lost.
 	h.must(t, "rm", "--all", "--yes")
 	h.cmd.Process.Signal(syscall.SIGKILL)
 	<-h.done
 	for _, mounted := range []string{"disk", "programs", "sockets"} {
-		syscall.Unmount(filepath.Join(h.State, mounted), syscall.MNT_DETACH) // as the next hub would
+		syscall.Unmount(filepath.Join(h.State, mounted), syscall.MNT_DETACH) // as the next hub does
 	}
 
 	next := &hub{State: elsewhere}
 	out := next.must(t, "restore", file, "--state", elsewhere)
 	if !strings.Contains(out, "restored 2 sandboxes, 1 snapshots and 1 volumes") {
-		t.Errorf("got %q, want the number of what is there", out)
+		t.Errorf("got %q, want the number of restored objects", out)
 	}
 	next.beginOwn(t, "--tenants")
 	if out := next.must(t, "list", "-q"); out != "a\nb\n" && out != "b\na\n" {
@@ -85,11 +85,11 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("got %s, want the log of the lost machine", out)
 	}
 	if _, errs, code := next.cove(t, ann, "login", next.URL); code != 0 {
-		t.Errorf("sign in with a key of before: got code %d and %s, want 0", code, errs)
+		t.Errorf("sign in with a key from the backup: got code %d and %s, want 0", code, errs)
 	}
 }
 
-// refuseRestores tries to restore a backup over a running hub, and damaged copies of it.
+// refuseRestores checks that restore fails over a running hub and for damaged backups.
 func (h *hub) refuseRestores(t *testing.T, file, elsewhere string) {
 	t.Helper()
 	if _, errs, code := h.cove(t, "", "restore", file, "--state", h.State); code == 0 || !strings.Contains(errs, "in use") {
@@ -102,20 +102,20 @@ func (h *hub) refuseRestores(t *testing.T, file, elsewhere string) {
 	for _, size := range []int{len(whole) - 100, len(whole) - 3000, len(whole) / 2, 1000} {
 		if _, errs, code := h.cove(t, string(whole[:size]), "restore", "-", "--state", elsewhere); code != 2 ||
 			!strings.Contains(errs, "damaged or truncated") {
-			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and why", size, len(whole), code, errs)
+			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and the reason", size, len(whole), code, errs)
 		}
 	}
 	for _, at := range []int{len(whole) / 4, len(whole) / 2, len(whole) * 3 / 4, len(whole) - 1} {
 		whole[at] ^= 1
 		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 ||
 			!strings.Contains(errs, "damaged or truncated") {
-			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and why", at, code, errs)
+			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and the reason", at, code, errs)
 		}
 		whole[at] ^= 1
 	}
 }
 
-// beginOwn starts a hub whose command line finds it by its state folder.
+// beginOwn starts a hub that its command line finds through the state folder.
 func (h *hub) beginOwn(t *testing.T, args ...string) {
 	t.Helper()
 	h.begin(t, args...)

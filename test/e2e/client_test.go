@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// liar is the server of a sandbox that was taken over: it lies about names and types, sends hostile archives, and redirects.
+// liar is the server of a compromised sandbox: it reports false names and types, sends hostile archives, and redirects.
 const liar = `
 import http.server, io, json, sys, tarfile, urllib.parse
 def pack(p):
@@ -90,7 +90,7 @@ func serveLiar(t *testing.T) *hub {
 	return h
 }
 
-// makeHome makes a person's home folder, in which they work.
+// makeHome creates the home folder of a user, in which commands run.
 func makeHome(t *testing.T) string {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "home")
@@ -109,7 +109,7 @@ func makeHome(t *testing.T) string {
 	return home
 }
 
-// readTree returns the files below a folder's parent: their contents, the targets of links, and the modes of what is neither.
+// readTree returns everything under the parent of a folder: contents of files, targets of links, and modes of other entries.
 func readTree(t *testing.T, home string) map[string]string {
 	t.Helper()
 	tree, top := map[string]string{}, filepath.Dir(home)
@@ -144,7 +144,7 @@ func readTree(t *testing.T, home string) map[string]string {
 	return tree
 }
 
-// TestClientWritesOnlyWhereItsArgumentsSay: a sandbox decides neither under which name nor where cove cp writes.
+// TestClientWritesOnlyWhereItsArgumentsSay: the arguments of cove cp, not the sandbox, determine the name and location of files.
 func TestClientWritesOnlyWhereItsArgumentsSay(t *testing.T) {
 	t.Parallel()
 	h := serveLiar(t)
@@ -154,8 +154,8 @@ func TestClientWritesOnlyWhereItsArgumentsSay(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
 		code     int
-		folder   string // that has what the archive holds
-		file     string // that has what a download holds
+		folder   string // with the content of the archive
+		file     string // with the content of a download
 	}{
 		{"report.txt", ".", 0, "report.txt", ""},
 		{"/home/gem/report.txt", "sub", 0, "sub/report.txt", ""},
@@ -205,7 +205,7 @@ func TestClientWritesOnlyWhereItsArgumentsSay(t *testing.T) {
 				t.Errorf("%s\n%s", &out, d)
 			}
 			if c.folder != "" && strings.Count(out.String(), "skipped: ") != 4 {
-				t.Errorf("got %s, want the two links that lead outside, the device and the pipe to be named", &out)
+				t.Errorf("got %s, want an error that names the two links to targets outside, the device and the pipe", &out)
 			}
 		})
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// commands are what agents run most, in the default environment. Package managers reach the
-// registries of the test. They run one after the other in one sandbox.
+// commands are the commands that agents run most, in the default environment. Package managers use the
+// registries of the test. The commands run sequentially in one sandbox.
 var commands = []check{
-	// Looking around.
+	// Inspection.
 	{"pwd", "/home/gem"}, {"ls -la / | wc -l", "…"}, {"whoami", "gem"}, {"id -u", "1000"}, {"uname -s", "Linux"},
 	{"hostname", "alpha"}, {"env | grep -c ^HOME=", "1"},
 	{"date +%Y | grep -c 20", "1"}, {"df -h / | wc -l", "2"}, {"du -sh ~ | cut -f2", "/home/gem"},
@@ -85,7 +85,7 @@ var commands = []check{
 	{"sudo useradd -m bob && sudo -u bob whoami", "bob"}, {"sudo tee /etc/motd <<< hi >/dev/null && cat /etc/motd",
 		"hi"}, {"sudo chown -R gem: /srv && touch /srv/x && ls /srv", "x"},
 	{"sudo ln -sf /usr/bin/env /usr/local/bin/myenv && myenv true; echo $?", "0"},
-	// Servers in the background, databases by hand, web stacks.
+	// Background servers, manually started databases, web stacks.
 	{"cd ~/w && (python3 -m http.server 8000 >/dev/null 2>&1 &) ; curl -s --retry 50 --retry-connrefused " +
 		"--retry-delay 0 localhost:8000/t | head -n 1", "one"},
 	{"cd ~/js && printf 'require(\"http\").createServer((q,s)=>s.end(\"node serves\")).listen(3000)' > srv.js && " +
@@ -112,7 +112,7 @@ var commands = []check{
 // The hundred commands that agents use most run in the default environment.
 func TestHundredCommands(t *testing.T) {
 	t.Parallel()
-	testenv.Engine(t) // compilers and a database, which are large
+	testenv.Engine(t) // installs compilers and a database, which are large
 	testenv.Need(t, "gcc", "g++", "make", "cmake", "javac", "git", "jq", "bc", "patch", "sqlite3", "psql", "tmux",
 		"rg", "zip", "xz", "file", "lsof", "strace", "ssh-keygen", "pandoc", "ffmpeg", "chromium", "wget", "openssl")
 	if len(commands) < 100 {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// eachHub runs a story with root's hub and with one without root.
+// eachHub runs a test with a hub that runs as root and with a rootless hub.
 func eachHub(t *testing.T, story func(t *testing.T, h *hub), args ...string) {
 	t.Parallel()
 	for name, serve := range map[string]func(*testing.T, ...string) *hub{"root": serveHub, "rootless": serveRootless} {
@@ -21,7 +21,7 @@ func eachHub(t *testing.T, story func(t *testing.T, h *hub), args ...string) {
 	}
 }
 
-// check is a command and what it must print; a pattern with … matches anything in between.
+// check is a command and its expected output, a pattern in which … matches any text.
 type check struct{ command, want string }
 
 // verify runs commands in a sandbox.
@@ -49,7 +49,7 @@ func matches(text, pattern string) bool {
 	return ok && (text == "" || strings.HasSuffix(pattern, "…"))
 }
 
-// A program in the sandbox finds its own computer.
+// To a program, the sandbox looks like a separate computer.
 func TestInsideWorksAsOutside(t *testing.T) {
 	eachHub(t, func(t *testing.T, h *hub) {
 		h.must(t, "create", "alpha")
@@ -68,7 +68,7 @@ func TestInsideWorksAsOutside(t *testing.T) {
 				"\"$SSL_CERT_FILE\" = \"$REQUESTS_CA_BUNDLE\" && echo trusted as on the host", "trusted as on the host"},
 			check{"TZ=EST5 date -d @0 +%H; docker ps 2>&1 | head -n 1 | wc -l; mount -t tmpfs x /mnt 2>&1 | head -n 1",
 				"19\n1\nmount: /mnt: must be superuser to use mount."},
-			// The browser runs inside, too: a page must not reach it.
+			// The browser also runs inside: pages must not have access.
 			check{"curl -s -o /dev/null -w '%{http_code}' -H 'Host: rebound.example' http://127.0.0.1:8080/v1/sandbox", "403"},
 			check{"curl -s -o /dev/null -w '%{http_code}' -H 'Origin: https://page.example' " +
 				"http://127.0.0.1:8080/v1/bash/exec -d '{\"command\":\"id\"}'", "403"},
@@ -77,7 +77,7 @@ func TestInsideWorksAsOutside(t *testing.T) {
 			check{"curl -s -o /dev/null -w '%{http_code}' http://8080-alpha.localhost:8080/v1/sandbox --resolve " +
 				"8080-alpha.localhost:8080:127.0.0.1", "403"},
 		)
-		// What comes from outside goes through the hub's own door.
+		// Requests from outside arrive through the hub's own listener.
 		if status, body := h.get(t, "/sandbox/alpha/proxy/8080/v1/sandbox"); status < 400 {
 			t.Errorf("port 8080 through the hub: got %d %s, want a refusal", status, body)
 		}
@@ -110,7 +110,7 @@ func TestPythonOutOfTheBox(t *testing.T) {
 	})
 }
 
-// The sandbox's user becomes root inside, and sudo behaves as people expect.
+// The sandbox's user can become root in the sandbox, and sudo behaves as usual.
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
@@ -135,13 +135,13 @@ func TestSudo(t *testing.T) {
 		check{"sudo sh -c 'echo content > /etc/secret; chmod 600 /etc/secret'; aio file read --file /etc/secret " +
 			"--sudo; aio file write --file /etc/secret --content other --sudo >/dev/null; sudo cat /etc/secret", "…content…other"},
 		check{"script -qec 'sudo sh -c \"test -t 0 && tty\"' /dev/null", "/dev/pts/…"},
-		// What a command with sudo started ends with the command, on time.
+		// Processes that a sudo command started end with the command, within its timeout.
 		check{"aio bash exec --command 'sudo sleep 987; true' --hard-timeout 1 >/dev/null; while pgrep -xu root " +
 			"sleep >/dev/null; do sleep 0.05; done; echo ended", "ended"},
 	)
 }
 
-// Where root inside cannot be had, the error says why and what to do.
+// If root in the sandbox is not available, the error says why and what to do.
 func TestSudoIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "environments.json")
@@ -170,7 +170,7 @@ func TestSudoIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// A sandbox that is stopped has its disk when it wakes; what would lose its processes is refused.
+// A stopped sandbox keeps its disk. The hub refuses operations that would lose its processes.
 func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
@@ -179,7 +179,7 @@ func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 		"&) ; until pgrep -x sleep >/dev/null; do :; done; pgrep -c sleep", "1"})
 	if _, errs, code := h.cove(t, "", "pause", "alpha", "--to-disk"); code == 0 ||
 		!strings.Contains(errs, "gvisor") && !strings.Contains(errs, "gVisor") {
-		t.Errorf("pause to disk: got code %d and %q, want a refusal that says what it takes", code, errs)
+		t.Errorf("pause to disk: got code %d and %q, want a refusal that names the requirements", code, errs)
 	}
 	h.verify(t, "alpha", check{"pgrep -c sleep", "1"})
 	if out := h.must(t, "info"); !strings.Contains(out, "pause_to_disk") {
@@ -191,9 +191,8 @@ func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 	h.verify(t, "alpha", check{"cat note /etc/note; pgrep -c sleep || true", "kept\ntoo\n0"})
 }
 
-// A sandbox with its own kernel is a computer like the others, with root inside, and comes
-// back from disk with everything that was going on, when a request wakes it after the hub was
-// killed.
+// A sandbox with its own kernel works like the others and allows root. If the hub is killed while
+// the sandbox is paused to disk, the next request resumes it with all its processes.
 func TestPausedToDiskNothingIsLostGVisor(t *testing.T) {
 	t.Parallel()
 	runsc := testenv.GVisor(t)
@@ -202,7 +201,7 @@ func TestPausedToDiskNothingIsLostGVisor(t *testing.T) {
 	h.verify(t, "alpha",
 		check{"hostname; id -un; sudo id -un; sudo sh -c 'echo root was here > /etc/note'; stat -c %U /etc/note; " +
 			"curl -sf http://127.0.0.1:8080/readyz -o /dev/null && echo ready", "alpha\ngem\nroot\nroot\nready"},
-		// The hub's own door is no door for web pages.
+		// Web pages cannot use the hub's own listener.
 		check{"curl -s -m 30 http://127.0.0.1:61080/v1/sandbox || echo refused", "refused"},
 		check{"(python3 -m http.server 3000 >/dev/null 2>&1 &) ; (sleep 1000 >/dev/null 2>&1 &) ; (exec 7> ~/open; " +
 			"unlink ~/open; while :; do echo more >&7; sleep 0.1; done) >/dev/null 2>&1 & curl -sf --retry 100 " +

@@ -55,7 +55,7 @@ func TestServersInTheBrowser(t *testing.T) {
 	})
 }
 
-// serveInHub starts a hub with a sandbox dev, which has the development servers, and returns both.
+// serveInHub starts a hub with a sandbox dev, in which the development servers are installed, and returns both.
 func serveInHub(t *testing.T) (*hub, *server) {
 	t.Helper()
 	h := serveHub(t)
@@ -70,8 +70,8 @@ func serveInHub(t *testing.T) (*hub, *server) {
 	return h, g
 }
 
-// openMappedName: the browser, which runs already, takes a service of the sandbox for a foreign
-// host, without a certificate warning. Another host stays what it is.
+// openMappedName: the running browser loads a service of the sandbox under the name of a foreign
+// host, without a certificate warning. Other hosts are not affected.
 func openMappedName(t *testing.T, s *server) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "<title>%s</title>ours", r.Host)
@@ -90,14 +90,14 @@ func openMappedName(t *testing.T, s *server) {
 	s.want(t, "DELETE /v1/proxy/mappings/"+url.PathEscape("https://shop.foreign.example"), "", `"success":true`)
 }
 
-// way is one way to a service.
+// way is one way to reach a service.
 type way struct {
 	name, url string
-	port      int // that the header names; 0 for none
+	port      int // named by the header; 0: none
 }
 
-// openVite: a Vite server, started by a command in the shell of g, is opened in the browser of s
-// through every way, and a change of a file shows without a reload. Two servers run, one below a prefix.
+// openVite: the browser of s opens a Vite server, which a command in the shell of g started, in every
+// way. A changed file appears without a reload. Two servers run, one of them under a path prefix.
 func openVite(t *testing.T, s, g *server, vite string, plain, based int, ways []way) {
 	g.write(t, "site/index.html", `<!doctype html><title>app</title><div id=app></div><script type=module src=/src/main.js></script>`)
 	g.write(t, "site/src/main.js", `import { text } from "./text.js";
@@ -115,7 +115,7 @@ if (import.meta.hot) import.meta.hot.accept("./text.js", (m) => show(m.text));`)
 		}
 		s.want(t, "POST /v1/browser/network/headers", headers, `"success":true`)
 		before, after := fmt.Sprintf("before %d", i), fmt.Sprintf("after %d", i)
-		// A page that is loaded before Vite has seen the change would miss it.
+		// A page that loads before Vite detects the change would miss it.
 		g.save(t, "site/src/text.js", `export const text = "`+before+`";`, way.name+": both servers have seen the change", func() bool {
 			return strings.Contains(g.call(t, fmt.Sprintf("GET /proxy/%d/src/text.js", plain), ""), before) &&
 				strings.Contains(g.call(t, fmt.Sprintf("GET /absproxy/%d/src/text.js", based), ""), before)
@@ -138,15 +138,15 @@ if (import.meta.hot) import.meta.hot.accept("./text.js", (m) => show(m.text));`)
 	s.want(t, "POST /v1/browser/network/headers", `{"headers":{}}`, `"success":true`)
 }
 
-// openFlask: Flask's own server, which restarts when a file changes, shows the change through
-// every way; a page that is loaded meanwhile says what is missing, and works when it is loaded again.
+// openFlask: Flask's own server, which restarts when a file changes, shows the change in every way.
+// A page that loads during the restart reports that the service is not available; a reload succeeds.
 func openFlask(t *testing.T, s, g *server, port string) {
 	app := func(text string) string {
 		return "from flask import Flask\napp = Flask(__name__)\n@app.get('/')\ndef home(): return '<div id=app>" + text + "</div>'\n"
 	}
 	g.write(t, "flask/app.py", app("first"))
-	// A file that it is told about is watched before it is loaded, so no change falls in between. Python takes a cached
-	// file for the same as one of the same size and second.
+	// Flask watches files of --extra-files before it loads them, so it misses no change. Python reuses a cached file if the
+	// source has the same size and the same modification time in seconds.
 	g.begin(t, "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$HOME/dev/python python3 -m flask run --debug --port 5000 "+
 		"--extra-files $HOME/flask/app.py", "flask", 5000)
 	for i, url := range []string{"http://localhost:" + port + "/sandbox/dev/proxy/5000/", "http://5000-dev.localhost:" + port + "/"} {
@@ -159,8 +159,8 @@ func openFlask(t *testing.T, s, g *server, port string) {
 	}
 }
 
-// save writes a file below the home, and again every few seconds until the change is seen: Vite loses every second one of changes
-// that follow each other within milliseconds, however they are written.
+// save writes a file under the home folder, and repeats this every few seconds until the change appears: of changes within a few
+// milliseconds, Vite misses every second one.
 func (s *server) save(t *testing.T, name, content, what string, seen func() bool) {
 	t.Helper()
 	var last time.Time
@@ -173,7 +173,7 @@ func (s *server) save(t *testing.T, name, content, what string, seen func() bool
 	})
 }
 
-// begin starts a command in a folder of the home and waits until it listens on a port.
+// begin starts a command in a folder under the home folder and waits until it listens on a port.
 func (s *server) begin(t *testing.T, command, dir string, port int) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"id": fmt.Sprintf("port%d", port), "exec_dir": s.Home + "/" + dir,
@@ -201,7 +201,7 @@ func (s *server) shows(t *testing.T, way, text string) {
 	}
 }
 
-// want sends a request and wants a text in its reply.
+// want sends a request and requires a text in its reply.
 func (s *server) want(t *testing.T, request, body, want string) {
 	t.Helper()
 	if got := s.call(t, request, body); !strings.Contains(got, want) {
@@ -209,7 +209,7 @@ func (s *server) want(t *testing.T, request, body, want string) {
 	}
 }
 
-// write writes a file below the home.
+// write writes a file under the home folder.
 func (s *server) write(t *testing.T, name, content string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"file": filepath.Join(s.Home, name), "content": content})

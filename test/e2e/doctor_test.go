@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// doctor --fix installs what is missing, closes the state folder to others, says what it does, and
-// examines the machine again. A second run has nothing to do.
+// doctor --fix installs missing programs, makes the state folder private, reports each step, and
+// examines the machine again. A second run changes nothing.
 func TestDoctorFixes(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -21,7 +21,7 @@ func TestDoctorFixes(t *testing.T) {
 	if err := os.Chmod(state, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A machine without ripgrep and ffmpeg, whose package manager knows both.
+	// ripgrep and ffmpeg are missing; the package manager can install both.
 	for _, name := range []string{"bash", "chromium", "Xtigervnc", "openbox", "python3", "node", "git"} {
 		testenv.WriteProgram(t, filepath.Join(bin, name), []byte("#!/bin/sh\n"))
 	}
@@ -48,7 +48,7 @@ echo "no such package" >&2; exit 100
 	}
 	if out := doctor(); !strings.Contains(out, "missing   fast search in files (rg)") ||
 		!strings.Contains(out, "missing   state folder") || strings.Contains(out, "fixing") {
-		t.Errorf("got %s, want what is missing and no change", out)
+		t.Errorf("got %s, want the missing programs and no change", out)
 	}
 	out := doctor("--fix")
 	for _, want := range []string{

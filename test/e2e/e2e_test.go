@@ -1,4 +1,4 @@
-// Package e2e drives the real programs as a user would: one file per story.
+// Package e2e runs the real programs as a user would: one file per story.
 package e2e
 
 import (
@@ -22,7 +22,7 @@ import (
 
 var aio, cove string // the programs under test
 
-// patience bounds what takes a moment on an idle machine and much longer on a busy one.
+// patience is the timeout of operations that are fast on an idle machine and slow on a busy one.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ type server struct {
 	done chan struct{}
 }
 
-// output is written by the program while the test reads.
+// output collects the output of a program and can be read concurrently.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -58,7 +58,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// environment of a program under test: nothing of ours but what it needs.
+// environment returns the variables of a program under test: only the required ones of this process.
 func environment(home string, extra []string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, extra...)
 }
@@ -130,7 +130,7 @@ func run(t *testing.T, env []string, args ...string) (stdout, stderr string, cod
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// raw sends bytes as they are and returns the reply, empty when there is none.
+// raw sends unmodified bytes and returns the reply, which is empty if there is none.
 func raw(t *testing.T, addr, request string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", addr, patience)

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// The environments that ship work, and each has a pool and limits.
+// The included environments work, and each has a pool and limits.
 func TestShippedEnvironments(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -30,14 +30,14 @@ func TestShippedEnvironments(t *testing.T) {
 	if err := json.Unmarshal(text, &list); err != nil {
 		t.Fatal(err)
 	}
-	// Without the pools, which would outlive the hub.
+	// No pools: their sandboxes would outlive the hub.
 	cold := filepath.Join(t.TempDir(), "environments.json")
 	if err := os.WriteFile(cold, regexp.MustCompile(`"pool": [0-9]+`).ReplaceAll(text, []byte(`"pool": 0`)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	h := serveHub(t, "--environments", cold, "--private-networks", "127.0.0.1/32")
 	with := registries(t)
-	// What each is for; no environment is left out.
+	// The purpose of each environment. All environments are tested.
 	purpose := map[string]check{
 		"aio":         {"hostname", "for-aio"},
 		"python":      {"pwd; python3 -c 'import numpy, pandas, matplotlib; print(1)'", "/home/gem/workspace\n1"},
@@ -55,7 +55,7 @@ func TestShippedEnvironments(t *testing.T) {
 			continue
 		}
 		delete(purpose, e.Name)
-		// Not by way of the hook: the registries are known only to the test.
+		// Not with the hook: only the test knows the registries.
 		h.must(t, "create", "for-"+e.Name, "--environment", e.Name, "--env", "RUN_HOOK_POST_READY=true")
 		h.verify(t, "for-"+e.Name, want)
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// Every example runs as examples/README.md says, prints what it says, and leaves no sandbox.
+// Every example runs as described in examples/README.md, prints the documented output, and leaves no sandbox.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "go", "python3", "jq")
-	pythons := map[string]string{} // by the first words of what needs it
+	pythons := map[string]string{} // by the first words of the command that needs it
 	for example, at := range map[string]string{"": "../sdk/.venv/bin/python",
 		"frameworks/": "../mcp/.venv-1/bin/python", "frameworks/pydantic": "../mcp/.venv-2/bin/python"} {
 		python, err := filepath.Abs(testenv.NeedFile(t, at))
@@ -34,7 +34,7 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The root of a repository whose programs are built, and whose python3 has the public SDK.
+	// A repository root with built programs and a python3 that has the public SDK.
 	dir := t.TempDir()
 	for name, at := range map[string]string{"bin": filepath.Dir(cove), "examples": filepath.Join(root, "examples"),
 		"client": filepath.Join(root, "client"), "go.mod": filepath.Join(root, "go.mod"), "go.sum": filepath.Join(root, "go.sum")} {
@@ -52,7 +52,7 @@ func TestExamples(t *testing.T) {
 			ran++
 			command, want, ok := strings.Cut(command, "# prints: ")
 			if !ok {
-				t.Errorf("%s: got no comment, want what it prints", command)
+				t.Errorf("%s: got no comment, want its expected output", command)
 			}
 			t.Run(strings.Fields(command)[1], func(t *testing.T) {
 				t.Parallel()
@@ -85,6 +85,6 @@ func TestExamples(t *testing.T) {
 		t.Errorf("got sandboxes %q at the end, want none", out)
 	}
 	if out := h.must(t, "snapshot", "list", "-q"); !strings.HasPrefix(out, "best-") || strings.Count(out, "\n") != 1 {
-		t.Errorf("got snapshots %q at the end, want that of the fleet", out)
+		t.Errorf("got snapshots %q at the end, want that of the fleet example", out)
 	}
 }

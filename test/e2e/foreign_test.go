@@ -16,17 +16,17 @@ import (
 	"github.com/cove-sandbox/cove/test/attack/route"
 )
 
-// linked are the operations that a link on a foreign site may open: our own pages, which have no effect before a person acts.
+// linked are the operations that a link on a foreign site may open: our own pages, which have no effect until the user acts.
 var linked = []string{
 	"home_page", "docs_page", "guide_page", "activity_page", "files_page", "terminal_page", "notebook_page",
 	"vnc_page", "browser_ui", "codex_page", "opencode_page",
 	"code_server", "jupyter_lab", "e2b_desktop", "share_open", "docs_llms",
 }
 
-// written are the operations that reply with files or records of the sandbox.
+// written are the operations that return files or records of the sandbox.
 var written = regexp.MustCompile(`^(file_download|file_archive|observe_report_download|sandbox_export)$`)
 
-// foreignSite is a server whose addresses a foreign site makes a browser visit.
+// foreignSite is a server that a foreign site makes a browser visit.
 type foreignSite struct {
 	*server
 	targets []route.Target
@@ -86,7 +86,7 @@ func (s *server) mustPost(t *testing.T, path, body string) {
 	}
 }
 
-// visit requests a target as a browser does that does not follow redirects.
+// visit requests a target like a browser, but does not follow redirects.
 func (f foreignSite) visit(t *testing.T, target route.Target, headers map[string]string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.URL+f.fill.Replace(target.Path), nil)
@@ -106,7 +106,7 @@ func (f foreignSite) visit(t *testing.T, target route.Target, headers map[string
 	return res
 }
 
-// navigation are the headers of a browser that a page of another site leads to an address.
+// navigation are the headers that a browser sends when a page of another site navigates to a URL.
 func navigation(site, dest string) map[string]string {
 	return map[string]string{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": dest, "Referer": "http://evil.example/"}
 }
@@ -154,7 +154,7 @@ func (f foreignSite) checkLink(t *testing.T, target route.Target, site string) {
 	}
 }
 
-// isAway reports whether a reply sends the browser to another origin of ours, or where a page has none.
+// isAway reports whether a reply redirects to another origin of ours, or to a place where a page has no origin.
 func isAway(res *http.Response) bool {
 	to, err := res.Location()
 	if err != nil || res.StatusCode < 300 || res.StatusCode >= 400 {
@@ -163,7 +163,7 @@ func isAway(res *http.Response) bool {
 	return to.Host != res.Request.URL.Host || strings.Contains(to.Path, "/~")
 }
 
-// isOwnPolicy reports whether a policy lets only scripts of the page's own origin run, if any.
+// isOwnPolicy reports whether a policy allows no scripts, or only those of the page's own origin.
 func isOwnPolicy(policy string) bool {
 	scripts := ""
 	for directive := range strings.SplitSeq(policy, ";") {
@@ -176,12 +176,12 @@ func isOwnPolicy(policy string) bool {
 		!strings.Contains(scripts, "*") && !strings.Contains(scripts, "data:")
 }
 
-// active are the types that a browser can run scripts of.
+// active are the content types in which a browser runs scripts.
 var active = regexp.MustCompile(`^(text/html|application/xhtml\+xml|image/svg\+xml|text/xml|application/xml|` +
 	`multipart/related|message/rfc822)|\+xml`)
 
-// TestRepliesNeverRunByThemselves: without the headers that newer browsers send to hosts that they trust, no reply but our own
-// pages is a document that could run a script with our origin, and no file is shown in place.
+// TestRepliesNeverRunByThemselves: older browsers do not send fetch metadata. For them, only our own pages are documents that
+// can run scripts in our origin, and files are downloaded instead of shown.
 func TestRepliesNeverRunByThemselves(t *testing.T) {
 	t.Parallel()
 	for name, start := range foreignSites {
@@ -190,7 +190,7 @@ func TestRepliesNeverRunByThemselves(t *testing.T) {
 			f := start(t)
 			for _, target := range f.targets {
 				if target.Kind == route.Stream || target.Kind == route.Socket || slices.Contains(slow, target.Op) {
-					continue // a document is none of them
+					continue // not a document
 				}
 				f.checkReply(t, target)
 			}
@@ -198,14 +198,14 @@ func TestRepliesNeverRunByThemselves(t *testing.T) {
 	}
 }
 
-// slow are operations that start a browser or a program on first use, and reply with JSON or pictures.
+// slow are operations that start a browser or a program on first use, and return JSON or images.
 var slow = []string{"jupyter_info", "nodejs_info", "sandbox_get_python_packages", "sandbox_get_nodejs_packages",
 	"browser_page_screenshot", "browser_screenshot", "cdp"}
 
 func (f foreignSite) checkReply(t *testing.T, target route.Target) {
 	t.Helper()
 	if strings.HasPrefix(target.Op, "browser_") && target.Op != "browser_ui" || strings.HasPrefix(target.Op, "clipboard") {
-		return // as slow
+		return // for the same reason
 	}
 	res := f.visit(t, target, nil)
 	h := res.Header

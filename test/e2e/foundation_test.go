@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A new user starts the program and looks around.
+// A new user starts the program and opens its endpoints.
 func TestLookAround(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -32,7 +32,7 @@ func TestLookAround(t *testing.T) {
 	}
 }
 
-// The same through the command line, against that server.
+// The same with the command line and that server.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -65,7 +65,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Settings that cannot be are refused by name before anything is served.
+// Invalid settings prevent the start, and the error names them.
 func TestRefusalToStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestStartHooks(t *testing.T) {
 	testenv.Poll(t, "readiness", func() bool { status, _ := s.get(t, "/readyz"); return status == 200 })
 }
 
-// kill -9 of the server leaves no child behind, not even a daemon.
+// kill -9 of the server also ends all its child processes, including daemons.
 func TestKillLeavesNoChild(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")

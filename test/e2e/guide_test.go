@@ -23,8 +23,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// Every code block of the guide runs, in the order of the text, against one sandbox and one hub,
-// and prints what it says.
+// Every code block of the guide runs, in the order of the text, with one sandbox and one hub,
+// and prints the documented output.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "go", "jq", "curl", "chromium", "Xtigervnc", "git")
@@ -58,19 +58,19 @@ func TestGuide(t *testing.T) {
 	t.Logf("ran %v", ran)
 	for language, least := range map[string]int{"bash": 20, "python": 10, "typescript": 8, "go": 8, "json": 2} {
 		if ran[language] < least {
-			t.Errorf("got %d blocks in %s that ran, want at least %d", ran[language], language, least)
+			t.Errorf("got %d executed blocks in %s, want at least %d", ran[language], language, least)
 		}
 	}
 }
 
-// reader does what the guide tells.
+// reader follows the guide.
 type reader struct {
 	dir     string // where commands run
 	env     []string
-	address *strings.Replacer // the addresses of the guide, to those of this test
+	address *strings.Replacer // replaces addresses of the guide with those of this test
 	python  map[string]*session
 	node    *session
-	goMain  string // the folder of the programs in Go
+	goMain  string // folder of the Go programs
 	built   func() error
 	failed  error // of the compiler
 }
@@ -99,7 +99,7 @@ func newReader(t *testing.T, blocks []guide.Block) *reader {
 	return r
 }
 
-// session is a program that runs blocks, so that each need not wait for its start.
+// session is a program that runs several blocks, which saves its start time for each block.
 type session struct {
 	in  io.Writer
 	out *bufio.Scanner
@@ -114,7 +114,7 @@ func (r *reader) begin(t *testing.T, program, script string) *session {
 	if program, err = filepath.Abs(program); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*patience) // it ends with its input
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*patience) // the session ends at the end of its input
 	cmd := exec.CommandContext(ctx, program, script)
 	cmd.Dir, cmd.Env = r.dir, r.env
 	var errs output
@@ -192,7 +192,7 @@ func (r *reader) run(ctx context.Context, b guide.Block) (string, error) {
 		if err := os.WriteFile(settings, []byte(code), 0o600); err != nil {
 			return "", err
 		}
-		cmd = exec.CommandContext(ctx, cove, "config", "--config", settings) // refuses what it does not know
+		cmd = exec.CommandContext(ctx, cove, "config", "--config", settings) // rejects unknown settings
 	default:
 		return "", fmt.Errorf("unknown language %q: say why it is not run (skip: …)", b.Language)
 	}
@@ -205,12 +205,12 @@ func (r *reader) run(ctx context.Context, b guide.Block) (string, error) {
 	return out.String(), nil
 }
 
-// imports of the blocks in Go, by the name that uses them.
+// imports of the Go blocks, by package name.
 var imports = map[string]string{"bytes": "bytes", "io": "io", "os": "os", "strings": "strings", "time": "time",
 	"sync": "sync", "json": "encoding/json"}
 
-// build compiles the blocks in Go: whole programs, and bodies of functions that have a context, a
-// hub and a sandbox, as the first whole program makes them.
+// build compiles the Go blocks: complete programs, and function bodies with a context, a hub and a
+// sandbox, which the first complete program creates.
 func (r *reader) build(t *testing.T, blocks []guide.Block) {
 	t.Helper()
 	r.goMain = t.TempDir()
@@ -223,7 +223,7 @@ func (r *reader) build(t *testing.T, blocks []guide.Block) {
 		code := r.address.Replace(b.Code)
 		if strings.HasPrefix(code, "package main\n") {
 			if wholes++; wholes > 1 {
-				t.Fatalf("docs/%s: a second whole program in Go: write what belongs into its function", b)
+				t.Fatalf("docs/%s: a second complete Go program: write only the function body", b)
 			}
 			writeFile(t, r.goMain+"/whole.go", code)
 			continue
@@ -250,7 +250,7 @@ func (r *reader) build(t *testing.T, blocks []guide.Block) {
 	done := make(chan struct{})
 	r.built = sync.OnceValue(func() error { <-done; return r.failed })
 	t.Cleanup(func() { <-done })
-	go func() { // while others run
+	go func() { // concurrent with other blocks
 		defer close(done)
 		for _, name := range []string{"whole", "parts"} {
 			cmd := exec.Command("go", "build", "-o", r.goMain+"/"+name, r.goMain+"/"+name+".go")

@@ -8,8 +8,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// Large programs work in a sandbox within its limits. A program that exceeds the
-// memory limit is killed without harm to others, and the sandbox reports it.
+// Large programs work within the limits of a sandbox. The kernel kills a program that exceeds the
+// memory limit; other programs are not affected, and the sandbox reports the kill.
 func TestHeavyPrograms(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -26,11 +26,11 @@ func TestHeavyPrograms(t *testing.T) {
 		return reply
 	}
 
-	// Chromium with its own sandbox on.
+	// Chromium with its own sandbox enabled.
 	if status, reply := h.get(t, "/sandbox/a/v1/browser/info"); status != 200 || !strings.Contains(reply, `"sandbox":true`) {
 		t.Errorf("%d %s, want status 200, reply containing %q", status, reply, `"sandbox":true`)
 	}
-	// A kernel that keeps 100 MB.
+	// A Jupyter kernel that holds 100 MB.
 	if reply := post("a", "/v1/jupyter/execute", `{"code":"data = bytearray(100 << 20)\nlen(data)"}`); !strings.Contains(reply, "104857600") {
 		t.Errorf("got %q, want reply containing \"104857600\"", reply)
 	}

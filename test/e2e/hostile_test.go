@@ -16,9 +16,9 @@ import (
 
 const hostileRequests = 10_000
 
-// 10,000 random and hostile requests leave the server up, its memory flat and its
-// log free of stack traces. A leak grows with each round; the heap alone grows and
-// shrinks with the load of the machine.
+// After 10,000 random and hostile requests, the server still runs, its memory has not grown, and its
+// log has no stack traces. A leak grows with each round; the heap alone also varies with the load of
+// the machine.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -42,7 +42,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 	for _, bad := range []string{"panic", "goroutine ", ".go:"} {
 		if strings.Contains(s.log.String(), bad) {
-			t.Errorf("the log has %q: %s, want String without %q", bad, s.log, bad)
+			t.Errorf("the log has %q: %s, want a log without %q", bad, s.log, bad)
 		}
 	}
 }
@@ -62,11 +62,11 @@ func flood(t *testing.T, s *server, seed uint64, n int) {
 	wait.Wait()
 }
 
-// hostile sends one request; no response may be a 500.
+// hostile sends one request. The status must not be 500.
 func hostile(t *testing.T, addr string, r *rand.Rand) {
 	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
-		t.Errorf("the server is gone: %v", err)
+		t.Errorf("the server does not respond: %v", err)
 		return
 	}
 	defer c.Close()

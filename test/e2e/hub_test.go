@@ -26,7 +26,7 @@ import (
 type hub struct {
 	*server
 	State string
-	env   []string // of the command line
+	env   []string // for the command line
 	with  []string // of the hub
 	key   string   // to sign in with
 }
@@ -40,7 +40,7 @@ func serveHub(t *testing.T, args ...string) *hub {
 	return h
 }
 
-// begin starts it, and stops it after the test.
+// begin starts the hub, and stops it after the test.
 func (h *hub) begin(t *testing.T, args ...string) {
 	t.Helper()
 	h.start(t, args...)
@@ -77,7 +77,7 @@ func (h *hub) clear(t *testing.T) {
 	}
 	list, err := c.List(context.Background(), o)
 	if err != nil {
-		return // the test has ended the hub
+		return // the test stopped the hub
 	}
 	var wait sync.WaitGroup
 	for _, sb := range list {
@@ -100,7 +100,7 @@ func (h *hub) client(t *testing.T) *client.Client {
 	return c
 }
 
-// cove runs a verb against the hub.
+// cove runs a command of the command line with the hub.
 func (h *hub) cove(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -115,7 +115,7 @@ func (h *hub) cove(t *testing.T, stdin string, args ...string) (stdout, stderr s
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// must runs a verb that has to succeed.
+// must runs a command that must succeed.
 func (h *hub) must(t *testing.T, args ...string) string {
 	t.Helper()
 	out, errs, code := h.cove(t, "", args...)
@@ -194,7 +194,7 @@ func TestHubByHand(t *testing.T) {
 	}
 }
 
-// copyByHand copies a folder and a stream into sandbox a, and back.
+// copyByHand copies a folder and a stream to sandbox a and back.
 func (h *hub) copyByHand(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "in", "sub"), 0o755); err != nil {
@@ -216,8 +216,7 @@ func (h *hub) copyByHand(t *testing.T, dir string) {
 	}
 }
 
-// Variables that the hub sets for the sandbox's server do not reach programs; those
-// that a user sets do.
+// Programs get the variables that a user sets, but not those that the hub sets for the sandbox's server.
 func TestHubStartsServersAlone(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
@@ -230,7 +229,7 @@ func TestHubStartsServersAlone(t *testing.T) {
 	if out := h.must(t, "exec", "b", names); out != "GOMAXPROCS=3\n4\n" {
 		t.Errorf("%q, want %q", out, "GOMAXPROCS=3\n4\n")
 	}
-	// Its helper program is installed beside it.
+	// The helper program is in the same folder.
 	const convert = `printf '<title>T</title><p>a <b>c</b>' > p.html; curl -s --unix-socket "${AIO_API_URL#unix:}" ` +
 		`-H 'content-type: application/json' -d '{"uri": "p.html"}' http://x/v1/util/convert_to_markdown`
 	if out := h.must(t, "exec", "a", convert); !strings.Contains(out, `# T\n\na **c**\n`) {
@@ -238,8 +237,8 @@ func TestHubStartsServersAlone(t *testing.T) {
 	}
 }
 
-// A program cannot take descriptors of its server, which runs as the same user: their sockets
-// would tell about the host's network.
+// A program cannot duplicate file descriptors of its server, which runs as the same user: their
+// sockets would expose information about the host's network.
 func TestHubConnectionsTellNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
@@ -268,7 +267,7 @@ print('saw', seen)
 	}
 }
 
-// Killing the hub harms no sandbox; the next hub adopts all of them.
+// Sandboxes survive when the hub is killed; the next hub adopts all of them.
 func TestHubIsKilled(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
@@ -305,14 +304,14 @@ func TestHubIsKilled(t *testing.T) {
 	}
 }
 
-// Without an API key only this machine has access; with one, only callers that send it.
+// Without an API key, only local clients have access; with one, only clients that send it.
 func TestHubSignIn(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
 	cmd := exec.Command(cove, "hub", "--listen", "0.0.0.0:0", "--state", t.TempDir())
 	cmd.Env = environment(t.TempDir(), nil)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "COVE_API_KEY") {
-		t.Fatalf("an open hub for everybody: %v %s, want an error, containing \"COVE_API_KEY\"", err, out)
+		t.Fatalf("a public hub without a key: %v %s, want an error, containing \"COVE_API_KEY\"", err, out)
 	}
 	h := serveHub(t, "--api-key", "secret-of-the-test")
 	for _, door := range []string{"GET /", "GET /api/v1/sandbox", "POST /api/v1/sandbox", "GET /sandbox/a/v1/sandbox",
@@ -371,8 +370,8 @@ func serveRootless(t *testing.T, args ...string) *hub {
 	return h
 }
 
-// readableVenv is the option for the repository's virtual environment where other users can read
-// it. That of a repository in root's home directory is mounted in dir.
+// readableVenv returns the option for a path of the repository's virtual environment that other users
+// can read. If the repository is in root's home directory, the virtual environment is mounted in dir.
 func readableVenv(t *testing.T, dir string) []string {
 	t.Helper()
 	venv, err := filepath.Abs("../../.venv")
@@ -399,7 +398,7 @@ func readableVenv(t *testing.T, dir string) []string {
 	return []string{"--venv", at}
 }
 
-// A hub without root works, and reports its limitations.
+// A rootless hub works and reports its limitations.
 func TestHubWithoutRoot(t *testing.T) {
 	t.Parallel()
 	h := serveRootless(t)
@@ -445,10 +444,10 @@ func TestHundredAtOnce(t *testing.T) {
 	}
 }
 
-// idleMemory is what an idle sandbox may take.
+// idleMemory is the maximum memory of an idle sandbox.
 const idleMemory = 20 << 20
 
-// Every idle sandbox answers and takes little memory. Deleted, they leave nothing.
+// Idle sandboxes respond and use little memory. After their deletion, nothing is left.
 func TestManyIdle(t *testing.T) {
 	many := testenv.Times(50, 300)
 	h := serveHub(t)
@@ -531,18 +530,18 @@ func TestRoundsLeaveNothing(t *testing.T) {
 		}
 		return c.Delete(t.Context(), name)
 	}
-	for i := range 16 { // caches fill
+	for i := range 16 { // fills caches
 		if err := round(fmt.Sprintf("warm%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The hub always keeps this many prepared.
+	// The number of sandboxes that the hub keeps prepared.
 	const prepared = 8
 	var before map[string]int
 	testenv.Poll(t, "the hub has prepared them", func() bool {
 		last := before
 		before = h.traces(t)
-		// A control group comes before its process.
+		// The hub creates a control group before its process.
 		return before["cgroups"] == prepared && before["children of the hub"] >= prepared && maps.Equal(before, last)
 	})
 	var wait sync.WaitGroup
@@ -566,7 +565,7 @@ func TestRoundsLeaveNothing(t *testing.T) {
 	testenv.Poll(t, "everything is as before", func() bool {
 		now = h.traces(t)
 		for what, n := range now {
-			// Idle connections come and go.
+			// The number of idle connections varies.
 			if slack := map[string]int{"files of the hub": 16, "threads of the hub": 8}[what]; n > before[what]+slack {
 				return false
 			}
@@ -575,7 +574,7 @@ func TestRoundsLeaveNothing(t *testing.T) {
 	})
 }
 
-// traces counts all that sandboxes could leave on this machine.
+// traces counts everything that sandboxes could leave on this machine.
 func (h *hub) traces(t *testing.T) map[string]int {
 	t.Helper()
 	count := map[string]int{}
@@ -608,7 +607,7 @@ func (h *hub) traces(t *testing.T) map[string]int {
 	return count
 }
 
-// groups names the sandboxes that have a control group of this hub's.
+// groups returns the names of sandboxes that have a control group of this hub.
 func (h *hub) groups() map[string]bool {
 	sum := sha256.Sum256([]byte(h.State))
 	names := map[string]bool{}

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A sandbox that nobody uses is stopped by itself. A request wakes it, and it has its disk,
-// its workdir and its name.
+// The hub stops an unused sandbox. A request starts it again with its disk, working directory and
+// name.
 func TestIdleStopAndWake(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
@@ -30,8 +30,8 @@ func TestIdleStopAndWake(t *testing.T) {
 	h.verify(t, "alpha", check{"pwd; cat note /etc/note; hostname; pgrep -xc sleep || true", "/home/gem/project\nkept\ntoo\nalpha\n0"})
 }
 
-// A sandbox that uses neither sudo nor Python pays nothing for them: it has the processes of one
-// that cannot, and no mount more than the programs themselves.
+// A sandbox that uses neither sudo nor Python has no overhead for them: it has the same processes as
+// one without them, and only the mounts of the programs in addition.
 func TestSudoAndPythonCostNothingUnused(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "environments.json")
@@ -66,7 +66,7 @@ func TestSudoAndPythonCostNothingUnused(t *testing.T) {
 			}
 		}
 	}
-	// Memory is compared by BenchmarkHubCrowd; here only that it is of the same kind.
+	// BenchmarkHubCrowd compares the memory precisely; here it must only be similar.
 	memory := func(h *hub) (n int64) {
 		var stats struct {
 			Memory int64 `json:"memory_bytes"`

@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A sandbox starts from an image that knows nothing of us.
+// A sandbox starts from an image that was not made for Cove.
 func TestSandboxFromAnImage(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash", "ldd")
@@ -55,8 +55,8 @@ func TestSandboxFromAnImage(t *testing.T) {
 	}
 }
 
-// pushImage makes an image of layers, each a map of files by path, and serves it in a registry,
-// whose address it returns.
+// pushImage creates an image from layers, each a map of files by path. It serves the image in a
+// registry and returns its address.
 func pushImage(t *testing.T, ref string, env []string, layers ...map[string]string) (host string) {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -117,7 +117,7 @@ func programFiles(t *testing.T, paths ...string) map[string]string {
 	return files
 }
 
-// Root inside installs Debian packages in an image, too.
+// Root in a sandbox can also install Debian packages in an image.
 func TestAptInstallInAnImage(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

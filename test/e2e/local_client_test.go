@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestClientsDoNotCallAnotherUsersServer: another user who listens where a server is expected
-// gets neither credentials nor commands.
+// TestClientsDoNotCallAnotherUsersServer: if a process of another user listens on a server's address,
+// clients send it neither credentials nor commands.
 func TestClientsDoNotCallAnotherUsersServer(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -39,7 +39,7 @@ func TestClientsDoNotCallAnotherUsersServer(t *testing.T) {
 				cmd := exec.CommandContext(t.Context(), client.program, client.args...)
 				cmd.Env = environment(t.TempDir(), []string{client.url + "=" + url, "AIO_TOKEN=secret",
 					"COVE_TOKEN=secret", client.users + "=" + users})
-				out, _ := cmd.CombinedOutput() // it fails in any case: there is no server
+				out, _ := cmd.CombinedOutput() // fails in any case, because there is no server
 				return string(out)
 			}
 			what := fmt.Sprintf("%s %s at %s", filepath.Base(client.program), client.args[0], url)
@@ -52,7 +52,7 @@ func TestClientsDoNotCallAnotherUsersServer(t *testing.T) {
 			if out := call("65534"); strings.Contains(out, "belongs to user") {
 				t.Errorf("%s with a trusted user: got %q, want a request", what, out)
 			}
-			for got := ""; got == ""; { // a client may try again
+			for got := ""; got == ""; { // a client may retry
 				if got = <-heard; !strings.Contains(got, "HTTP/1.1") {
 					t.Errorf("%s: a trusted user got %q, want a request", what, got)
 					break
@@ -87,7 +87,7 @@ func listenAs(t *testing.T, uid int, network, address string) (heard chan string
 		}
 		ready <- l
 		for {
-			c, err := l.Accept() // on this thread: the connection is the user's, too
+			c, err := l.Accept() // on this thread, so that the connection belongs to the user
 			if err != nil {
 				return
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestMountsShowNothingOfTheHost: no path of the state folder, of the programs or of a home of
-// the host is visible in what the kernel says about the mounts of a sandbox.
+// TestMountsShowNothingOfTheHost: the kernel's mount tables in a sandbox contain no path of the state
+// folder, of the programs, or of home folders of the host.
 func TestMountsShowNothingOfTheHost(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -60,7 +60,7 @@ func checkMounts(t *testing.T, what string, h *hub, name string) {
 		}
 		for _, secret := range secrets {
 			if strings.Contains(strings.ReplaceAll(line, "/root,", ""), secret) {
-				t.Errorf("%s: got %q, want nothing of %s", what, line, secret)
+				t.Errorf("%s: got %q, want no path of %s", what, line, secret)
 				break
 			}
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestTheOutboundProxyRefusesOtherUsers: through it they would reach what admits only its user.
+// TestTheOutboundProxyRefusesOtherUsers: through the proxy, they could reach servers that accept only its user.
 func TestTheOutboundProxyRefusesOtherUsers(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -45,8 +45,8 @@ func TestTheOutboundProxyRefusesOtherUsers(t *testing.T) {
 	}
 }
 
-// TestNoPortAdmitsAnotherLocalUser: a second user tries every port and every socket that a sandbox
-// on the machine, a hub and a sandbox of the hub have opened while all their services run.
+// TestNoPortAdmitsAnotherLocalUser: no port and no socket of a local sandbox, a hub or a sandbox of
+// the hub accepts a second user while all services run.
 func TestNoPortAdmitsAnotherLocalUser(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -58,7 +58,7 @@ func TestNoPortAdmitsAnotherLocalUser(t *testing.T) {
 	}
 	h, s := serveHub(t, "--components", components), serve(t, append(useVenv(t), "AIO_COMPONENTS="+components)...)
 	h.must(t, "create", "a")
-	for _, dir := range []string{s.Home, filepath.Dir(s.Home), filepath.Dir(h.State)} { // as homes often are
+	for _, dir := range []string{s.Home, filepath.Dir(s.Home), filepath.Dir(h.State)} { // as is common for home folders
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func useVenv(t *testing.T) []string {
 	return []string{"AIO_VENV=" + venv}
 }
 
-// useEverything starts what opens ports: the browser, the display, kernels, terminals and workbenches.
+// useEverything starts all programs that open ports: the browser, the display, kernels, terminals and workbenches.
 func useEverything(t *testing.T, s *server, at string) {
 	t.Helper()
 	for _, path := range []string{"/v1/browser/info", "/v1/browser/screenshot", "/json/version"} {
@@ -134,7 +134,7 @@ func (l listener) String() string {
 	return l.network + " " + l.address
 }
 
-// try sends, as another user, what would succeed if that were admitted.
+// try sends, as another user, requests that would succeed for an authorized user.
 func (l listener) try(t *testing.T, target string) {
 	t.Helper()
 	if l.foreign {
@@ -190,7 +190,7 @@ func (l listener) ask(t *testing.T, send string) (reply []byte, ok bool) {
 		return nil, false
 	}
 	defer c.Close()
-	limit := 5 * time.Second // a server that is silent until it is asked properly has admitted nobody
+	limit := 5 * time.Second // a server that waits for a valid request has not accepted the user
 	c.SetDeadline(time.Now().Add(limit))
 	io.WriteString(c, send)
 	b := make([]byte, 4<<10)
@@ -198,7 +198,7 @@ func (l listener) ask(t *testing.T, send string) (reply []byte, ok bool) {
 	return b[:n], true
 }
 
-// refused reports whether a reply is none, or says that the caller may not come in.
+// refused reports whether a reply is empty or denies access.
 func refused(reply []byte) bool {
 	line, _, _ := bytes.Cut(reply, []byte("\r\n"))
 	return len(reply) == 0 || bytes.HasPrefix(line, []byte("HTTP/1.1 401")) || bytes.HasPrefix(line, []byte("HTTP/1.1 403")) ||
@@ -206,7 +206,7 @@ func refused(reply []byte) bool {
 }
 
 // isX11Failure reports whether an X server rejected the connection: status 0, the length of the
-// reason, and protocol version 11. The reason follows, perhaps in another packet.
+// reason, and protocol version 11. The reason may follow in another packet.
 func isX11Failure(reply []byte) bool {
 	return len(reply) >= 4 && reply[0] == 0 && reply[2] == 11 && reply[3] == 0
 }
@@ -231,8 +231,8 @@ func onThreadOf(uid int, f func()) {
 	<-done
 }
 
-// listeners returns the sockets at which a program, those that it started and those whose
-// environment names its folder listen.
+// listeners returns the listening sockets of a program, of its descendants, and of processes whose
+// environment contains its folder.
 func listeners(t *testing.T, pid int, dir string) (list []listener) {
 	t.Helper()
 	own, err := os.Readlink("/proc/self/ns/net")
@@ -243,7 +243,7 @@ func listeners(t *testing.T, pid int, dir string) (list []listener) {
 	for _, p := range family(t, pid, dir) {
 		ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		inodes := sockets(p)
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p))
@@ -256,7 +256,7 @@ func listeners(t *testing.T, pid int, dir string) (list []listener) {
 				l := listener{network: strings.TrimSuffix(table, "6"), address: address,
 					program: strings.TrimSpace(string(name)), pid: p, foreign: ns != own}
 				if l.network == "unix" && !strings.HasPrefix(address, "@") && l.foreign {
-					l.foreign, l.address = false, fmt.Sprintf("/proc/%d/root%s", p, address) // files are not of the network
+					l.foreign, l.address = false, fmt.Sprintf("/proc/%d/root%s", p, address) // a socket file has no network namespace
 				}
 				list = append(list, l)
 			}
@@ -265,7 +265,7 @@ func listeners(t *testing.T, pid int, dir string) (list []listener) {
 	return list
 }
 
-// family returns a process, its descendants, and the processes whose environment names dir.
+// family returns a process, its descendants, and the processes whose environment contains dir.
 func family(t *testing.T, root int, dir string) (list []int) {
 	t.Helper()
 	parent := map[int]int{}

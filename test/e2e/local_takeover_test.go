@@ -16,8 +16,8 @@ import (
 // attemptsOf is how many attempts takeover makes.
 const attemptsOf = 9
 
-// TestNobodyTakesTheServersPlace: programs of a sandbox, as its user and as root, can neither take
-// the sockets of its server nor trace it or its init, and can do both with their own programs.
+// TestNobodyTakesTheServersPlace: programs of a sandbox, as its user and as root, can neither take over
+// the sockets of its server nor trace the server or init. They can do both with their own programs.
 func TestNobodyTakesTheServersPlace(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -33,7 +33,7 @@ func TestNobodyTakesTheServersPlace(t *testing.T) {
 		checkAttempts(t, "without root, against "+victim,
 			rootless.must(t, "exec", "a", "--", "chmod 755 /tmp/takeover; /tmp/takeover "+victim), false)
 	}
-	// So it is for the hubs themselves.
+	// The same holds for the hubs.
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func checkTakeovers(t *testing.T, h *hub, program, tier string) {
 	}
 }
 
-// TestTheServerOfAMachineCannotBeTraced, whether or not it has credentials.
+// TestTheServerOfAMachineCannotBeTraced: this holds with and without credentials.
 func TestTheServerOfAMachineCannotBeTraced(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t) // to run as another user
@@ -109,7 +109,7 @@ func TestTheServerOfAMachineCannotBeTraced(t *testing.T) {
 	}
 }
 
-// as1000 runs a command through the API, as root, who may use every server.
+// as1000 runs a command through the API. The caller is root, which may use every server.
 func as1000(t *testing.T, s *server, body string) (int, string) {
 	t.Helper()
 	status, out := s.post(t, "/v1/bash/exec", body)

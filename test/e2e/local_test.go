@@ -30,7 +30,7 @@ func as(t *testing.T, uid uint32, program string, args ...string) string {
 	return string(out)
 }
 
-// Without keys a server is its user's and root's, not everybody's on the machine.
+// Without keys, a server accepts only its user and root, not the other users of the machine.
 func TestOtherLocalUsersAreNotAdmitted(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -45,10 +45,10 @@ func TestOtherLocalUsersAreNotAdmitted(t *testing.T) {
 	} {
 		out := as(t, nobody, "curl", "-s", "-d", exec, "-H", "Content-Type: application/json", "-w", "%{http_code}", url)
 		if !strings.HasSuffix(out, "403") || !strings.Contains(out, "belongs to user 65534") || !strings.Contains(out, "local_users") {
-			t.Errorf("%s as nobody: got %s, want 403 and what to do", url, out)
+			t.Errorf("%s as nobody: got %s, want 403 and a hint", url, out)
 		}
 		if strings.Contains(out, "uid=") {
-			t.Errorf("%s as nobody: got %s, want nothing run", url, out)
+			t.Errorf("%s as nobody: got %s, want no command to run", url, out)
 		}
 	}
 	for _, url := range []string{h.URL + "/sandbox/a/v1/bash/exec", s.URL + "/v1/bash/exec"} {
@@ -56,7 +56,7 @@ func TestOtherLocalUsersAreNotAdmitted(t *testing.T) {
 			t.Errorf("%s as root: got %s, want the output of id", url, out)
 		}
 	}
-	// Beside the address, a socket that only its user can open.
+	// In addition to the address, the server has a socket that only its user can open.
 	socket := filepath.Join(h.State, "hub.sock")
 	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Fatalf("got %v and error %v, want a socket with mode 0600", info, err)
@@ -85,7 +85,7 @@ func TestLocalUsersCanBeAdded(t *testing.T) {
 	}
 }
 
-// What runs in the sandbox is the user's own, and must not learn the server's credentials.
+// Programs in the sandbox run as the same user and must not obtain the server's credentials.
 func TestCredentialsCannotBeReadFromTheServer(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t) // to run as another user
@@ -148,7 +148,7 @@ func TestCredentialsCannotBeReadFromTheServer(t *testing.T) {
 	}
 }
 
-// Clients send one secret in several headers; the service behind a preview gets none.
+// Clients can send a secret in several headers. The service behind a preview receives none of them.
 func TestThePreviewPassesNoCredentials(t *testing.T) {
 	t.Parallel()
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// protocols are the versions of MCP that clients speak today.
+// protocols are the versions of MCP that current clients use.
 var protocols = []string{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"}
 
 // venv is the setting for the Python that has a Jupyter kernel.
@@ -55,7 +55,7 @@ func texts(r *mcp.CallToolResult) string {
 	return strings.Join(all, "\n")
 }
 
-// isRunning reports whether a process has the word among its arguments.
+// isRunning reports whether a process has the word in its arguments.
 func isRunning(word string) bool {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
@@ -68,7 +68,7 @@ func isRunning(word string) bool {
 
 var marks atomic.Int64
 
-// endless are calls that never end, each with a process that has the mark.
+// endless are calls that never end, each with a process whose arguments contain the mark.
 var endless = []struct {
 	tool string
 	args func(mark string) map[string]any
@@ -129,8 +129,8 @@ func TestCanceledCallsEnd(t *testing.T) {
 	}
 }
 
-// TestCutConnectionResumes: a client whose connection is cut gets the result of its call
-// from the event that it saw last, and the command runs once.
+// TestCutConnectionResumes: after a lost connection, a client resumes from the last event that it
+// received and gets the result of its call. The command runs once.
 func TestCutConnectionResumes(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -166,7 +166,7 @@ func TestCutConnectionResumes(t *testing.T) {
 		b, _ := io.ReadAll(res.Body)
 		t.Fatalf("got %s %s, want a stream", res.Status, b)
 	}
-	// The first event has an ID and no message: from there on a client can resume.
+	// The first event has an ID and no message, so that a client can resume from it.
 	var last string
 	lines := bufio.NewScanner(res.Body)
 	for last == "" && lines.Scan() {
@@ -175,7 +175,7 @@ func TestCutConnectionResumes(t *testing.T) {
 		}
 	}
 	testenv.Poll(t, "the command runs", func() bool { _, err := os.Stat(file); return err == nil })
-	res.Body.Close() // cut
+	res.Body.Close() // drop the connection
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestCutConnectionResumes(t *testing.T) {
 		"Mcp-Protocol-Version": "2025-11-25", "Last-Event-ID": last} {
 		req.Header.Set(k, v)
 	}
-	// Until the server notices the cut, the stream is still taken.
+	// The stream remains in use until the server detects the lost connection.
 	testenv.Poll(t, "the stream is resumed", func() bool {
 		if res, err = http.DefaultClient.Do(req); err != nil {
 			t.Fatal(err)
@@ -210,8 +210,8 @@ func TestCutConnectionResumes(t *testing.T) {
 	t.Fatalf("no result after event %q: %v", last, lines.Err())
 }
 
-// TestLargeResultsStaySmall: whatever a tool returns, the event stays far below 1 MiB,
-// says how to read on, and has its payload once.
+// TestLargeResultsStaySmall: for any tool result, the event is much smaller than 1 MiB, explains how
+// to read the rest, and contains the payload once.
 func TestLargeResultsStaySmall(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -271,7 +271,7 @@ func TestLargeResultsStaySmall(t *testing.T) {
 	}
 }
 
-// TestThousandSessions: sessions can be opened and closed by the thousand.
+// TestThousandSessions: a client can open and close a thousand sessions.
 func TestThousandSessions(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// Package managers work as the sandbox's user, without flags, and fill the sandbox's disk.
+// Package managers work for the sandbox's user without flags, and install to the sandbox's disk.
 func TestUsersPackageManagers(t *testing.T) {
 	t.Parallel()
 	checkPackageManagers(t, serveHub(t, "--private-networks", "127.0.0.1/32"))
@@ -41,13 +41,13 @@ func checkPackageManagers(t *testing.T, h *hub) {
 	} {
 		h.verify(t, "alpha", check{with + c.command, c.want})
 	}
-	// A kernel that runs already sees what is installed later.
+	// A running kernel can import packages that are installed later.
 	h.verify(t, "alpha",
 		check{"aio code execute --language python --code 'print(1)' >/dev/null; " + with + "pip install -q covepkg", ""},
 		check{"aio code execute --language python --code 'import covepkg; covepkg.main()'", "…python runs…"})
 }
 
-// Root inside installs Debian packages, with daemons and scripts, and the host stays as it was.
+// Root in the sandbox can install Debian packages with daemons and scripts. The host does not change.
 func TestAptInstall(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -63,7 +63,7 @@ func TestAptInstall(t *testing.T) {
 			"cove-script | grep ^Status", "script runs\nscript runs\nStatus: install ok installed"},
 		{"cat /var/log/cove-script; stat -c '%U %a' /usr/bin/cove-script; cat /etc/cove-script.conf; id -u " +
 			"cove-daemon >/dev/null && echo user", "preinst install\npostinst configure\ndaemon 4755\nx\nuser"},
-		// As in a container, the daemon is not started at once, but by hand.
+		// As in a container, installation does not start the daemon; the user starts it.
 		{"pgrep -f '[/]usr/sbin/cove-daemon' || echo off; sudo service cove-daemon start; while ! curl -s " +
 			"localhost:7070 --noproxy '*' >/dev/null; do sleep 0.05; done; ps -o user= -p $(cat " +
 			"/run/cove-daemon.pid); sudo service cove-daemon stop", "off\ncove-da…"},
@@ -74,7 +74,7 @@ func TestAptInstall(t *testing.T) {
 	} {
 		h.verify(t, "alpha", check{with + c.command, c.want})
 	}
-	// It is on the sandbox's disk, and survives a stop.
+	// The package is on the sandbox's disk and survives a stop.
 	h.must(t, "stop", "alpha")
 	h.verify(t, "alpha", check{"dpkg -s cove-daemon | grep ^Status; covepy", "Status: install ok installed\npython runs"})
 	if after := hostState(t); after != before {
@@ -85,7 +85,7 @@ func TestAptInstall(t *testing.T) {
 	}
 }
 
-// hostState is a digest of what packages change: the content of dpkg's and apt's state and of
+// hostState is a digest of everything that packages change: the content of dpkg's and apt's state and of
 // /etc, and the names, sizes and times of all programs.
 func hostState(t *testing.T) string {
 	t.Helper()
@@ -96,7 +96,7 @@ func hostState(t *testing.T) string {
 				return err
 			}
 			if e.Name() == "__pycache__" {
-				return fs.SkipDir // which any Python on the host may write
+				return fs.SkipDir // any Python process on the host may write it
 			}
 			if strings.HasPrefix(e.Name(), hostSecret) {
 				return nil

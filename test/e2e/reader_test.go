@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestReadOnlyReadsNoSecrets: a viewer and a read-only link see pages and stored files of
-// a sandbox, but nothing of its processes, by no path.
+// TestReadOnlyReadsNoSecrets: a viewer and a read-only link can read pages and stored files of a
+// sandbox, but no data of its processes through any path.
 func TestReadOnlyReadsNoSecrets(t *testing.T) {
 	t.Parallel()
 	const value = "s3cr3t-of-the-reader"
@@ -62,7 +62,7 @@ func TestReadOnlyReadsNoSecrets(t *testing.T) {
 			}
 		}
 	}
-	// The owner reads all of it.
+	// The owner can read everything.
 	if status, body := get(ann.key, "/v1/file/download?path=/proc/self/cmdline"); status != 200 || !strings.Contains(body, "aio") {
 		t.Errorf("the owner got %d %.200q, want the command line", status, body)
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// skipped are commands of the README that a test cannot run as they are, with the reason.
+// skipped are commands of the README that a test cannot run unmodified, with the reason.
 var skipped = map[string]string{
 	"make run":      "installs packages and serves until it is stopped",
 	"make test":     "runs this test",
 	"sudo bin/cove": "the test serves at another address",
 }
 
-// A person who has only the README creates a sandbox, runs code in it, opens its page and
-// deletes it: every command of the README is run as it is written, and so is its Python.
+// A user who follows the README creates a sandbox, runs code in it, opens its page and deletes it. The
+// test runs every command and the Python code unmodified.
 func TestREADMEByHand(t *testing.T) {
 	t.Parallel()
 	python := testenv.NeedFile(t, "../sdk/.venv/bin/python")
@@ -63,7 +63,7 @@ func TestREADMEByHand(t *testing.T) {
 			t.Errorf("%s: got %s, want success", command, out)
 		}
 		if command == "bin/cove open a" {
-			// The page that it prints is there.
+			// The printed URL opens the page.
 			res, err := http.Get(strings.TrimSpace(out))
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func TestREADMEByHand(t *testing.T) {
 	}
 }
 
-// runHand runs a command to its end, which must be success, and returns its output.
+// runHand runs a command, which must succeed, and returns its output.
 func runHand(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -121,7 +121,7 @@ func runHand(t *testing.T, dir string, env []string, name string, args ...string
 	return out.String()
 }
 
-// Every link of the README and of the pages below docs leads to a file of the repository.
+// Every link of the README and of the pages under docs refers to a file of the repository.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")

@@ -23,14 +23,14 @@ import (
 )
 
 // registries serve a Debian repository, a Python index and an npm registry, each with
-// packages that are made on the spot. They are at localhost of this machine, which the hub
-// must allow; inside, what bypasses the proxy for localhost must be told not to.
+// packages that the test builds. They listen on localhost of this machine, which the hub must allow.
+// Programs in the sandbox that bypass the proxy for localhost must be configured not to.
 func registries(t *testing.T) (setup string) {
 	t.Helper()
 	testenv.Need(t, "dpkg-deb", "npm")
 	var files sync.Map
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// By the decoded path: npm escapes the slash in a scoped name, and apt asks for ./Packages.
+		// Use the decoded path: npm escapes the slash in a scoped name, and apt requests ./Packages.
 		if serve, ok := files.Load(strings.ReplaceAll(r.URL.Path, "/./", "/")); ok {
 			serve.(func(http.ResponseWriter))(w)
 			return

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A program inside cannot take the place of the sandbox's server, not even as root inside:
-// the folder of its socket is read-only, and what is laid over it is not what the hub uses.
+// A program in the sandbox cannot replace the sandbox's server, even as root: the folder of its socket
+// is read-only, and the hub ignores mounts over that folder.
 func TestServerCannotBeReplaced(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
@@ -31,7 +31,7 @@ open("/home/gem/over", "w").close()
 	h.must(t, "exec", "a", "cat > impostor.py <<'EOF'\n"+impostor+"EOF\n"+
 		"setsid python3 impostor.py > user.log 2>&1 &\n(sudo -n sh -c 'mount -t tmpfs none /run/aio; exec setsid "+
 		"python3 /home/gem/impostor.py' > root.log 2>&1 || true) &\nwhile [ ! -e over ] && [ ! -e bound ]; do sleep 0.1; done")
-	// Each over a new connection, since there are more at once than are kept.
+	// Each request uses a new connection, because more run concurrently than the hub keeps idle connections.
 	done := make(chan string)
 	for range 20 {
 		go func() {
@@ -45,6 +45,6 @@ open("/home/gem/over", "w").close()
 		}
 	}
 	if out := h.must(t, "exec", "a", "ls; cat *.log"); strings.Contains(out, "asked") {
-		t.Errorf("got a request at the impostor, want none: %s", out)
+		t.Errorf("the impostor got a request, want none: %s", out)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestRepliesOfThePublicImage checks the twenty places in which replies once differed from
-// those that clients of the public image know. What needs a browser is tested beside it.
+// TestRepliesOfThePublicImage checks twenty replies for compatibility with the public image. Other tests
+// cover replies that require a browser.
 func TestRepliesOfThePublicImage(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash", "node")

@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// capabilityNames by their numbers.
+// capabilityNames are indexed by capability number.
 var capabilityNames = strings.Fields(`chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable
 	net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio sys_chroot
 	sys_ptrace sys_pacct sys_admin sys_boot sys_nice sys_resource sys_time sys_tty_config mknod lease
 	audit_write audit_control setfcap mac_override mac_admin syslog wake_alarm block_suspend audit_read
 	perfmon bpf checkpoint_restore`)
 
-// hostSecret begins the name of a file that a test lays among the host's programs while others run.
+// hostSecret is the name prefix of a file that a test creates in the host's program folder while other tests run.
 const hostSecret = ".cove-test-"
 
-// Root inside is what docs/security.md says: its capabilities, IDs, devices and mounts.
+// Root in a sandbox has the capabilities, IDs, devices and mounts that docs/security.md lists.
 func TestRootInside(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/security.md")
@@ -73,7 +73,7 @@ func TestRootInside(t *testing.T) {
 		if !slices.Contains(options, "nosuid") {
 			setuid = append(setuid, at)
 		}
-		// Masks of files are /dev/null.
+		// Masked files are /dev/null.
 		hidden := strings.HasPrefix(at, "/proc/") || strings.HasPrefix(at, "/dev/") && !slices.Contains([]string{"/dev/pts", "/dev/shm"}, at)
 		if slices.Contains(options, "rw") && !hidden {
 			writable = append(writable, at)

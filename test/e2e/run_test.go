@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// follow runs a verb that goes on until the test ends it, and returns its output by lines.
+// follow runs a command until the test ends it, and returns its output by lines.
 func (h *hub) follow(t *testing.T, args ...string) (lines *bufio.Reader, interrupt func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -46,7 +46,7 @@ func (h *hub) follow(t *testing.T, args ...string) (lines *bufio.Reader, interru
 	return bufio.NewReader(out), interrupt
 }
 
-// A user runs something once, without thinking of sandboxes.
+// A user runs a single command without managing sandboxes.
 func TestRunOnce(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
@@ -69,7 +69,7 @@ func TestRunOnce(t *testing.T) {
 	if out := h.must(t, "list", "-q"); out != "" {
 		t.Errorf("got sandboxes %q after the runs, want none", out)
 	}
-	// One with a name is kept, unless --rm says otherwise.
+	// A named sandbox is kept unless --rm is set.
 	if out := h.must(t, "run", "--name", "kept", "--", "echo here > note"); out != "" {
 		t.Errorf("got %q, want nothing", out)
 	}
@@ -80,7 +80,7 @@ func TestRunOnce(t *testing.T) {
 	if out := h.must(t, "list", "-q"); out != "kept\n" {
 		t.Errorf("got sandboxes %q, want kept", out)
 	}
-	// In a terminal, in place of its shell.
+	// In a terminal, instead of its shell.
 	if out, errs, code := h.cove(t, "", "run", "-it", "--rm", "--",
 		"test -t 0 && echo is a terminal; exit 5"); !strings.Contains(out, "is a terminal") || code != 5 {
 		t.Errorf("got %q, %q and exit code %d, want a terminal and 5", out, errs, code)
@@ -88,7 +88,7 @@ func TestRunOnce(t *testing.T) {
 	if out := h.must(t, "list", "-q"); out != "kept\n" {
 		t.Errorf("got sandboxes %q, want kept", out)
 	}
-	// Interrupted, it cleans up as well.
+	// An interrupted run also cleans up.
 	lines, interrupt := h.follow(t, "run", "--", "echo begun; sleep 1000")
 	if line, err := lines.ReadString('\n'); line != "begun\n" {
 		t.Errorf("got %q and error %v, want begun", line, err)
@@ -101,7 +101,7 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
-// A user reaches a service of a sandbox by any protocol, on this machine.
+// A local user reaches a service of a sandbox with any protocol.
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
@@ -132,7 +132,7 @@ while True: threading.Thread(target=serve, args=(s.accept()[0],)).start()
 	if err != nil || address == line {
 		t.Fatalf("got %q and error %v, want an address", line, err)
 	}
-	// The service answers when its client has said everything.
+	// The service responds after its client closes its side of the connection.
 	big := strings.Repeat("0123456789", 100_000)
 	for range 3 {
 		c, err := net.Dial("tcp", address)
@@ -159,7 +159,7 @@ while True: threading.Thread(target=serve, args=(s.accept()[0],)).start()
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(c); len(b) > 0 {
-		t.Errorf("got %q and error %v of a port that nothing listens on, want nothing", b, err)
+		t.Errorf("got %q and error %v from a port without a listener, want nothing", b, err)
 	}
 	c.Close()
 	if err := interrupt(); err != nil {
@@ -195,7 +195,7 @@ func TestLogsFollow(t *testing.T) {
 	}
 }
 
-// A project keeps the description of its sandbox.
+// A project contains the definition of its sandbox.
 func TestUp(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)

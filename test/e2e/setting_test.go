@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestVariablesOfThePublicImage: an environment that was written for the public image has its effects here.
+// TestVariablesOfThePublicImage: environment variables of the public image have the same effect here.
 func TestVariablesOfThePublicImage(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "node")
@@ -78,7 +78,7 @@ func statusText(status int) string {
 	return string(b)
 }
 
-// TestNumericUser: root becomes the user of USER_UID and USER_GID, who need not exist.
+// TestNumericUser: root switches to USER_UID and USER_GID, which need not exist as a user.
 func TestNumericUser(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

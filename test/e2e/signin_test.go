@@ -14,18 +14,18 @@ import (
 
 func status(t *testing.T, reply string) int { t.Helper(); return attack.Status(t, reply) }
 
-// The ways in which others were entered: each is refused by the whole program.
+// The program rejects attacks that succeeded against similar products.
 func TestNobodyGetsIn(t *testing.T) {
 	t.Parallel()
 	in := attack.NewSignIn(t)
-	// At this level the log tells about rejected requests.
+	// At this level, the log contains rejected requests.
 	s := launch(t, aio, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "info"}, t.TempDir(), in.Env())
 	t.Cleanup(func() { s.stop(t) })
 	in.Attack(t, func() (net.Conn, error) { return net.DialTimeout("tcp", s.addr(), patience) })
 	in.CheckLog(t, s.log.String())
 }
 
-// A program inside needs no credentials, holds none, and reaches its own sandbox.
+// A program in the sandbox has no credentials and needs none to reach its own sandbox.
 func TestInsideNeedsNoCredentials(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
@@ -36,14 +36,14 @@ func TestInsideNeedsNoCredentials(t *testing.T) {
 		t.Errorf("%q %v, want %q", b, err, "[]\n")
 	}
 	if b, err := os.ReadFile(out + "/env"); err != nil || strings.Contains(string(b), "a-shared-secret") {
-		t.Errorf("a child holds the token: %s %v, want without \"a-shared-secret\"", b, err)
+		t.Errorf("a child process has the token: %s %v, want without \"a-shared-secret\"", b, err)
 	}
 	if code, _ := s.get(t, "/v1/sandbox"); code != 401 {
 		t.Errorf("outside: %d, want code 401", code)
 	}
 }
 
-// A ticket opens one page; its cookie goes on; a second use does not.
+// A ticket opens one page and sets a cookie for later requests. A second use of the ticket fails.
 func TestTicket(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "AUTH_TOKEN=a-shared-secret-token")
@@ -81,7 +81,7 @@ func TestTicket(t *testing.T) {
 	}
 }
 
-// Without credentials on loopback only this machine's own callers get in.
+// Without credentials, a server on loopback accepts only local callers.
 func TestLoopbackIsForThisMachine(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

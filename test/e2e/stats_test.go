@@ -8,14 +8,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestInsideAndOutsideCountAlike: the sandbox's own observation and the hub's figures of it agree, also about programs on
-// several processors, and about those that have ended.
+// TestInsideAndOutsideCountAlike: the CPU time measured in the sandbox matches the hub's figures, including programs on several
+// processors and programs that have ended.
 func TestInsideAndOutsideCountAlike(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
 	h.must(t, "create", "a")
 	c := h.client(t)
-	// Two at once, for a second of processor time each.
+	// Two concurrent programs, each with one second of CPU time.
 	burn := `for i in 1 2; do python3 -c 'import time
 while time.process_time() < 1: pass' & done; wait; echo burned`
 	if out := h.must(t, "exec", "a", "--", "sh", "-c", burn); out != "burned\n" {

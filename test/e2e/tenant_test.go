@@ -38,7 +38,7 @@ func tenants(t *testing.T, with []string, args ...string) *hub {
 	return h.as(h.key)
 }
 
-// as is the same hub with another key.
+// as returns the same hub with another key.
 func (h *hub) as(key string) *hub {
 	other := *h
 	other.key, other.env = key, []string{"COVE_URL=" + h.URL, "COVE_API_KEY=" + key}
@@ -57,7 +57,7 @@ func (h *hub) tenant(t *testing.T, name, role string) *hub {
 	return h.as(key.Secret)
 }
 
-// Two tenants share a hub and nothing else.
+// Two tenants of a hub are isolated from each other.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	admin := tenants(t, nil)
@@ -65,22 +65,22 @@ func TestTenants(t *testing.T) {
 	ann.must(t, "create", "a")
 	ann.must(t, "exec", "a", "echo ann > note")
 	if _, errs, code := bob.cove(t, "", "exec", "a", "cat note"); code != 5 {
-		t.Errorf("another's sandbox: %d %s, want code 5", code, errs)
+		t.Errorf("sandbox of another tenant: %d %s, want code 5", code, errs)
 	}
 	bob.must(t, "create", "a")
 	if out, _, _ := bob.cove(t, "", "exec", "a", "cat note"); strings.Contains(out, "ann") {
-		t.Error("two of one name are one")
+		t.Error("got one sandbox, want two with the same name")
 	}
 	if out := looker.must(t, "get", "a"); !strings.Contains(out, `"user": "ann"`) {
 		t.Errorf("got %q, want containing %q", out, `"user": "ann"`)
 	}
 	for _, verb := range [][]string{{"create", "b"}, {"exec", "a", "true"}, {"rm", "a"}, {"key", "list"}} {
 		if _, errs, code := looker.cove(t, "", verb...); code != 4 {
-			t.Errorf("a viewer may %v: %d %s, want code 4", verb, code, errs)
+			t.Errorf("a viewer can run %v: %d %s, want code 4", verb, code, errs)
 		}
 	}
 
-	// A link leads to one sandbox until it is revoked.
+	// A link gives access to one sandbox until it is revoked.
 	var link struct{ ID, URL string }
 	if err := json.Unmarshal([]byte(ann.must(t, "share", "create", "a", "--minutes", "5")), &link); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestTenants(t *testing.T) {
 		t.Error("a revoked link works")
 	}
 
-	// Snapshots, forks and rollback are each tenant's own.
+	// Snapshots, forks and rollback work separately for each tenant.
 	ann.must(t, "snapshot", "create", "a", "good")
 	ann.must(t, "exec", "a", "echo broken > note; rm -rf ~/.local/none")
 	if out := ann.must(t, "diff", "a"); !strings.Contains(out, "/home/gem/note") || strings.Contains(out, ".local") {
@@ -130,7 +130,7 @@ func TestTenants(t *testing.T) {
 }
 
 // findNeedle is a Python program that searches files, environments, command lines and memory for a
-// text, whose two halves it is given.
+// text. Its two halves are arguments.
 const findNeedle = `
 import os, sys
 needle = (%q + %q).encode()
@@ -162,7 +162,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 print("found", found)
 `
 
-// A brokered secret works from inside and is nowhere inside.
+// Programs in the sandbox can use a brokered secret, but the secret is not in the sandbox.
 func TestBrokeredSecret(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "python3")
@@ -203,24 +203,23 @@ func TestBrokeredSecret(t *testing.T) {
 		t.Errorf("another host got %q of %d calls, want at least 1 call without %q", got, len(atOther()), value)
 	}
 
-	// A search inside does not find it: files, environments, command
-	// lines, and the memory of every process that can be read. The needle is put
-	// together there, so that the search does not find itself.
+	// A search in the sandbox does not find it in files, environments, command lines, or the memory of
+	// readable processes. The program joins the two halves, so that it does not find itself.
 	look := fmt.Sprintf(findNeedle, value[:8], value[8:])
 	if out, errs, code := ann.cove(t, look, "exec", "a", "--", "python3", "-"); code != 0 || out != "found []\n" {
 		t.Errorf("%d %q %q, want code 0, %q", code, out, errs, "found []\n")
 	}
 	for _, args := range [][]string{{"logs", "a"}, {"get", "a"}, {"secret", "list"}, {"network", "show", "a"}} {
 		if out := ann.must(t, args...); strings.Contains(out, value) {
-			t.Errorf("cove %v shows it, want without %q", args, value)
+			t.Errorf("cove %v shows the secret, want output without %q", args, value)
 		}
 	}
 	if strings.Contains(h.log.String(), value) {
-		t.Errorf("the hub's log shows it, want String without %q", value)
+		t.Errorf("the hub's log contains the secret, want a log without %q", value)
 	}
 	filepath.WalkDir(filepath.Join(h.State, "audit"), func(path string, d os.DirEntry, err error) error {
 		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(value)) {
-			t.Errorf("%s holds it", path)
+			t.Errorf("%s contains the secret", path)
 		}
 		return nil
 	})
@@ -239,7 +238,7 @@ func (l *testList) all() []string {
 	return strings.Split(text, "\n")
 }
 
-// authority makes a certificate for localhost and the file of who signed it.
+// authority creates a certificate for localhost and a file with its CA.
 func authority(t *testing.T) (file string, cert tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

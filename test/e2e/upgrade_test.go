@@ -18,8 +18,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// An upgrade under load refuses and loses nothing: 200 requests a second go through the
-// proxy, and sandboxes are created, while the hub is replaced twice.
+// No request fails during an upgrade under load: the hub is replaced twice while clients send 200
+// requests per second through the proxy and create sandboxes.
 func TestUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -74,7 +74,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		}
 	})
 	for turn := range 2 {
-		// Some requests before, and some after.
+		// Some requests run before the upgrade, and some after.
 		enough := sent.Load() + 100
 		testenv.Poll(t, "requests before the upgrade", func() bool { return sent.Load() >= enough || t.Failed() })
 		if err := h.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -90,7 +90,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	if out := h.must(t, "list", "-q"); out != "a\n" {
 		t.Errorf("got sandboxes %q, want a", out)
 	}
-	// The process is the same, and nothing that it had open is open in sandboxes.
+	// The process is the same, and its open files are not open in sandboxes.
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Errorf("got %v, want the same process", err)
 	}
@@ -126,7 +126,7 @@ func TestUpgradeToABrokenProgram(t *testing.T) {
 	h.must(t, "create", "a")
 }
 
-// readNote reads the note of sandbox "a", with a request that HTTP clients do not repeat on their own.
+// readNote reads the note of sandbox "a" with a request that HTTP clients do not retry automatically.
 func readNote(client *http.Client, address string) error {
 	res, err := client.Post(address+"/sandbox/a/v1/file/read", "application/json", strings.NewReader(`{"file":"note"}`))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// eavesdropper is a server inside a sandbox that writes down every request it understands.
+// eavesdropper is a server in a sandbox that records every request it can parse.
 const eavesdropper = `cat > /tmp/l.py <<'P'
 from http.server import *
 class H(BaseHTTPRequestHandler):
@@ -32,11 +32,11 @@ ThreadingHTTPServer(("127.0.0.1", 9000), H).serve_forever()
 P
 setsid python3 /tmp/l.py > /dev/null 2>&1 &`
 
-// smuggleSite is the address of the port of the sandbox that listens.
+// smuggleSite is the domain of the port on which the server in the sandbox listens.
 const smuggleSite = "9000-a." + wideDomain
 
-// TestWideSmuggling: what a client writes into HTTP/2 fields, or beside a request, never becomes a separate request to
-// a sandbox, and a connection for one name is no sign-in at another.
+// TestWideSmuggling: data in HTTP/2 fields or next to a request never becomes a separate request to a sandbox, and
+// authentication on a connection for one name is not valid for another.
 func TestWideSmuggling(t *testing.T) {
 	t.Parallel()
 	h := serveSecure(t)
@@ -106,7 +106,7 @@ func (h *secureHub) smuggleFields(t *testing.T, to func(more ...string) []string
 // smuggleOnConnections uses one connection for several names.
 func (h *secureHub) smuggleOnConnections(t *testing.T, to func(more ...string) []string, bearer []string) {
 	const cookie = "cove_session=forged"
-	// One HTTP/2 connection for several names, as browsers use it: each request is judged by its own name.
+	// Browsers use one HTTP/2 connection for several names: the hub authorizes each request by its own name.
 	f := h.frames(t, wideDomain)
 	if status, text := f.ask(1, "", to(bearer...)...); text != "inside" {
 		t.Errorf("with the key: got %s %q, want the page", status, text)
@@ -118,16 +118,16 @@ func (h *secureHub) smuggleOnConnections(t *testing.T, to func(more ...string) [
 			t.Errorf("%q on the same connection without a key: got %s %q, want it refused", fields, status, text)
 		}
 	}
-	// The name of the handshake decides nothing either.
+	// The server name of the TLS handshake grants no access either.
 	if status, text := h.frames(t, "a."+wideDomain).ask(1, "", ":method", "GET", ":scheme", "https", ":authority",
 		wideDomain, ":path", "/api/v1/sandbox"); status == "200" {
 		t.Errorf("the hub behind the name of a sandbox: got %s %q, want it refused", status, text)
 	}
 }
 
-// smugglePlain upgrades, frames and addresses HTTP/1.1 requests in unusual ways.
+// smugglePlain sends HTTP/1.1 requests with unusual upgrades, framing and targets.
 func (h *secureHub) smugglePlain(t *testing.T) {
-	// Who may only read must not get a connection of which the hub does not see the requests.
+	// A read-only client must not get a connection on which the hub cannot see requests.
 	viewer := h.tenant(t, "eve", "viewer")
 	for name, request := range map[string]string{
 		"h2c": "GET /first HTTP/1.1\r\nHost: " + smuggleSite +

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// endlessServer is a server inside a sandbox that becomes a WebSocket and sends without end; on /hang it never answers.
+// endlessServer is a server in a sandbox that upgrades to a WebSocket and sends endlessly. On /hang, it never responds.
 const endlessServer = `cat > /tmp/e.py <<'P'
 import socket, threading
 def serve(c):
@@ -53,8 +53,8 @@ func (h *hub) hold(t *testing.T, request string) (c net.Conn, status int) {
 
 const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
-// TestWideSocketFlood: a program inside that sends without end, to clients that never read, costs the hub no memory, and
-// clients that send what no server should accept end only their own connection.
+// TestWideSocketFlood: a program that sends endlessly to clients that do not read does not increase the hub's memory. A client
+// that sends invalid data loses only its own connection.
 func TestWideSocketFlood(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -84,7 +84,7 @@ func TestWideSocketFlood(t *testing.T) {
 			t.Fatalf("terminal: got status %d, want 101", status)
 		}
 		io.WriteString(c, frame)
-		go func() { // as long as anybody reads it
+		go func() { // until the peer closes the connection
 			for part := strings.Repeat("y", 1<<16); ; {
 				if _, err := io.WriteString(c, part); err != nil {
 					return
@@ -98,7 +98,7 @@ func TestWideSocketFlood(t *testing.T) {
 	h.verify(t, "a", check{"echo on", "on"})
 }
 
-// TestWideGuestsLeaveRoom: visitors of a public port cannot keep its owner, or other clients, from the hub.
+// TestWideGuestsLeaveRoom: visitors of a public port cannot block access to the hub for its owner or other clients.
 func TestWideGuestsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	const calls = 40
@@ -109,7 +109,7 @@ func TestWideGuestsLeaveRoom(t *testing.T) {
 		t.Fatalf("got %+v and error %v, want an ID", sb, err)
 	}
 	ann.must(t, "exec", "a", "--", endlessServer)
-	// Nobody knows this client.
+	// An unauthenticated client.
 	visit := "GET /hang HTTP/1.1\r\nHost: 9000-" + strings.ReplaceAll(sb.ID, "-", "") + ".localhost\r\n\r\n"
 	refused := make(chan int, 2*calls)
 	var wait sync.WaitGroup

@@ -24,7 +24,7 @@ import (
 
 const wideDomain = "cove.localhost"
 
-// secureHub is a hub with tenants that serves HTTPS, and what its clients trust.
+// secureHub is a hub with tenants and HTTPS, and the CA that its clients trust.
 type secureHub struct {
 	*hub
 	at    string // host:port
@@ -47,7 +47,7 @@ func serveSecure(t *testing.T, args ...string) *secureHub {
 	return h
 }
 
-// dial connects with a name and the protocols that are offered.
+// dial connects with a server name and offers the protocols.
 func (h *secureHub) dial(t *testing.T, name string, protos ...string) *tls.Conn {
 	t.Helper()
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", h.at,
@@ -60,7 +60,7 @@ func (h *secureHub) dial(t *testing.T, name string, protos ...string) *tls.Conn 
 	return c
 }
 
-// frames is an HTTP/2 connection that sends what it likes.
+// frames is an HTTP/2 connection that can send arbitrary frames.
 type frames struct {
 	*http2.Framer
 	conn *tls.Conn
@@ -83,7 +83,7 @@ func (h *secureHub) frames(t *testing.T, name string) *frames {
 	return f
 }
 
-// block encodes header fields, name and value in turn.
+// block encodes header fields, given as alternating names and values.
 func (f *frames) block(fields ...string) []byte {
 	f.text.Reset()
 	for i := 0; i < len(fields); i += 2 {
@@ -128,7 +128,7 @@ func (f *frames) ask(stream uint32, body string, fields ...string) (status, text
 	}
 }
 
-// alive fails unless another client is answered.
+// alive checks that another client gets a response.
 func (h *secureHub) alive(t *testing.T, after string) {
 	t.Helper()
 	f := h.frames(t, wideDomain)
@@ -140,7 +140,7 @@ func (h *secureHub) alive(t *testing.T, after string) {
 
 var plainFields = []string{":method", "GET", ":scheme", "https", ":authority", wideDomain, ":path", "/v1/sandboxes"}
 
-// A client without credentials keeps nobody else out and takes no memory, whatever it sends.
+// A client without credentials cannot block other clients or exhaust memory, no matter what it sends.
 func TestWideFloodsOverTLS(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -172,7 +172,7 @@ func TestWideFloodsOverTLS(t *testing.T) {
 	}
 }
 
-// resetRapidly starts requests and cancels each at once (CVE-2023-44487).
+// resetRapidly starts requests and cancels each immediately (CVE-2023-44487).
 func (h *secureHub) resetRapidly(t *testing.T) {
 	f := h.frames(t, wideDomain)
 	go io.Copy(io.Discard, f.conn)
@@ -202,12 +202,12 @@ func (h *secureHub) floodContinuation(t *testing.T) {
 	t.Error("got 800 MB of headers accepted, want a closed connection")
 }
 
-// bombHeaders sends a few bytes that stand for many: references to a large entry of the table.
+// bombHeaders sends few bytes that decode to many: references to a large entry of the header table.
 func (h *secureHub) bombHeaders(t *testing.T) {
 	f := h.frames(t, wideDomain)
 	block := f.block(append([]string{}, plainFields...)...)
 	block = append(block, f.block("x-bomb", strings.Repeat("a", 3900))...)
-	again := f.block("x-bomb", strings.Repeat("a", 3900)) // one byte by now
+	again := f.block("x-bomb", strings.Repeat("a", 3900)) // now one byte
 	block = append(block, bytes.Repeat(again, 15_000)...)
 	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16_000], EndStream: true})
 	f.WriteContinuation(1, true, block[16_000:])
@@ -226,18 +226,18 @@ func (h *secureHub) bombHeaders(t *testing.T) {
 	}
 }
 
-// floodSettings asks for answers that it never reads.
+// floodSettings requests replies that it never reads.
 func (h *secureHub) floodSettings(t *testing.T) {
 	f := h.frames(t, wideDomain)
 	for range 2_000_000 {
 		if f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 65535}) != nil || f.WritePing(false, [8]byte{1}) != nil {
 			return
 		}
-		f.conn.SetWriteDeadline(time.Now().Add(5 * time.Second)) // its buffers are full: it is held up, and nobody else
+		f.conn.SetWriteDeadline(time.Now().Add(5 * time.Second)) // its buffers are full: only this client blocks
 	}
 }
 
-// floodEmptyFrames sends frames that carry nothing.
+// floodEmptyFrames sends frames without payload.
 func (h *secureHub) floodEmptyFrames(t *testing.T) {
 	f := h.frames(t, wideDomain)
 	go io.Copy(io.Discard, f.conn)
@@ -250,7 +250,7 @@ func (h *secureHub) floodEmptyFrames(t *testing.T) {
 	}
 }
 
-// openStreams begins more requests at once than are allowed, and ends none.
+// openStreams starts more concurrent requests than allowed, and finishes none.
 func (h *secureHub) openStreams(t *testing.T) {
 	f := h.frames(t, wideDomain)
 	fields := []string{":method", "POST", ":scheme", "https", ":authority", wideDomain, ":path", "/sandbox/a/v1/file/write"}
@@ -268,7 +268,7 @@ func (h *secureHub) openStreams(t *testing.T) {
 				break
 			}
 			if _, ok := frame.(*http2.HeadersFrame); ok {
-				break // answered, without its body
+				break // response received, except its body
 			}
 		}
 		refused <- true
@@ -283,7 +283,7 @@ func (h *secureHub) openStreams(t *testing.T) {
 	}
 }
 
-// staySilent connects and does not finish what it begins, at each step.
+// staySilent stops sending at each step of a connection or request.
 func (h *secureHub) staySilent(t *testing.T) {
 	connect := func() net.Conn {
 		c, err := net.DialTimeout("tcp", h.at, patience)
@@ -311,8 +311,8 @@ func (h *secureHub) staySilent(t *testing.T) {
 	}
 }
 
-// TestWideConnectionFlood: one address that opens connections until no more are accepted takes neither all of them nor
-// the files that the hub needs for others.
+// TestWideConnectionFlood: one address that opens as many connections as possible exhausts neither the connection limit nor the
+// file descriptors that the hub needs for other clients.
 func TestWideConnectionFlood(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -336,14 +336,14 @@ func TestWideConnectionFlood(t *testing.T) {
 		t.Error("a client of another address: got no reply, want one")
 	}
 	if strings.Contains(h.log.String(), "too many open files") {
-		t.Errorf("got log %s, want files for the hub itself", h.log)
+		t.Errorf("got log %s, want file descriptors left for the hub itself", h.log)
 	}
 	if !strings.Contains(h.log.String(), "connections rejected") {
-		t.Errorf("got log %s, want a line about it", h.log)
+		t.Errorf("got log %s, want a line about the limit", h.log)
 	}
 }
 
-// holdFrom sends a request from an address, keeps the connection open, and reports whether it was answered.
+// holdFrom sends a request from an address, keeps the connection open, and reports whether it got a response.
 func (h *hub) holdFrom(t *testing.T, address string) bool {
 	t.Helper()
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}

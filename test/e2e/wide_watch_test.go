@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// exhaustInotify takes every inotify instance, and then every watch, that the kernel gives to a program inside, and keeps them.
+// exhaustInotify allocates all inotify instances and watches that the kernel grants to a program in the sandbox, and keeps them.
 const exhaustInotify = `cat > /tmp/flood.py <<'P'
 import ctypes, os, resource, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -30,11 +30,11 @@ P
 setsid python3 /tmp/flood.py > /tmp/flood.log 2>&1 &
 while ! [ -e /tmp/done ]; do sleep 0.1; kill -0 $! || break; done; cat /tmp/done /tmp/flood.log`
 
-// TestWideInotifyExhausted: a program that takes all inotify instances and watches it can get
-// leaves those of other sandboxes, and of the machine, alone.
+// TestWideInotifyExhausted: a program that exhausts its inotify instances and watches does not affect
+// other sandboxes or the machine.
 func TestWideInotifyExhausted(t *testing.T) {
 	testenv.Long(t)
-	// Not parallel: before each sandbox had its own count, the whole machine ran out.
+	// Not parallel: without a separate limit for each sandbox, the whole machine would run out.
 	h := serveHub(t)
 	h.must(t, "create", "evil")
 	h.must(t, "create", "b")

@@ -76,7 +76,7 @@ func contain(args []string) (int, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
 		return cmd, cmd.Start()
 	}
-	runtime.LockOSThread() // Pdeathsig is about the thread
+	runtime.LockOSThread() // Pdeathsig applies to the thread
 	cmd, err := start(append([]string{initArg, dir}, args...), syscall.CLONE_NEWPID|syscall.CLONE_NEWNS)
 	if err != nil {
 		env = []string{"TMPDIR=" + tmp}
@@ -108,7 +108,7 @@ func mountPoint() string {
 	return ""
 }
 
-// wait passes signals on to a process until it ends.
+// wait forwards signals to a process until it ends.
 func wait(cmd *exec.Cmd) (int, error) {
 	signals := notifyEnd()
 	ended := make(chan error, 1)
@@ -147,7 +147,7 @@ func startSweeper(self, dir, tmp string) (func(), error) {
 
 // sweep waits for the end of a run and removes what the run left.
 func sweep(dir, tmp string) error {
-	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // its end is what counts
+	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // only the end of the input matters
 	groups := groupsOf(dir)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		killRun(dir)
@@ -210,8 +210,8 @@ func runContained(dir string, args []string) (int, error) {
 	}
 }
 
-// prepare gives the run its own /proc, /tmp and control groups. Mounts of the machine that come
-// later are seen here, and none of ours there.
+// prepare gives the run its own /proc, /tmp and control groups. Later mounts of the machine are visible
+// here; mounts of the run are not visible there.
 func prepare(dir string) error {
 	for _, flag := range []uintptr{unix.MS_SLAVE, unix.MS_SHARED} {
 		if err := unix.Mount("", "/", "", unix.MS_REC|flag, ""); err != nil {

@@ -39,8 +39,7 @@ func groupsOf(run string) []group {
 	return groups
 }
 
-// enter creates the group and moves this process there. A hierarchy that is read-only stays as it
-// is.
+// enter creates the group and moves this process there. A read-only hierarchy is not changed.
 func (g group) enter() error {
 	err := os.Mkdir(g.dir, 0o755)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
@@ -86,7 +85,7 @@ func (g group) bind() error {
 	return unix.Mount(g.dir, g.mount, "", unix.MS_BIND, "")
 }
 
-// removeGroups removes the groups with all that are below.
+// removeGroups removes the groups and their descendants.
 func removeGroups(groups []group) error {
 	var left []error
 	for _, g := range groups {

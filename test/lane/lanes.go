@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// lanes are what the targets of the Makefile run. CONTRIBUTING.md shows them in a table.
+// lanes are the test lanes that the targets of the Makefile run. CONTRIBUTING.md shows them in a table.
 var lanes = map[string]lane{
 	"unit":    {steps: []step{{packages: []string{"./..."}, skip: drivers, timeout: "10m"}}},
 	"test":    {steps: testSteps},
@@ -10,7 +10,7 @@ var lanes = map[string]lane{
 	"nightly": {steps: []step{{packages: []string{"./..."}, skip: []string{"/bench"}, race: true, timeout: "240m"}}, race: true},
 }
 
-// drivers are packages that only drive programs.
+// drivers are packages that only run programs.
 var drivers = []string{"/test", "/bench"}
 
 // The packages that take longest come first.
@@ -32,7 +32,7 @@ var engineSteps = []step{
 	},
 }
 
-// longTests are the tests with testenv.Long, GVisor or Engine in packages that make test runs, too.
+// longTests are the tests with testenv.Long, GVisor or Engine in packages that make test also runs.
 var longTests = []string{
 	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore",
 	"TestClients", "TestCorpus", "TestDocs", "TestDoctorFixes", "TestEveryPage", "TestEveryToolWorks",

@@ -1,10 +1,10 @@
-// Lane runs the tests of one lane and prints what they took.
+// Lane runs the tests of one lane and prints their durations.
 //
 //	go run ./test/lane unit
 //	go run ./test/lane -repeat 20 -busy 2 test ./internal/system/proc
 //
-// The lanes are those of CONTRIBUTING.md. A test says which lane it belongs to: testenv.Need,
-// NeedRoot, Engine and Nightly skip it in the others.
+// CONTRIBUTING.md describes the lanes. A test selects its lane with testenv.Need, NeedRoot, Engine or
+// Nightly, which skip it in the other lanes.
 package main
 
 import (
@@ -114,8 +114,8 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// tree identifies the content of the repository. Go reuses the result of a test that builds
-// programs only for the same content.
+// tree identifies the content of the repository. Go reuses results of tests that build programs only
+// for the same content.
 func tree(ctx context.Context) string {
 	sum := sha256.New()
 	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"diff", "HEAD"}, {"ls-files", "--others", "--exclude-standard"}} {
@@ -129,7 +129,7 @@ func tree(ctx context.Context) string {
 }
 
 // buildPrograms links the programs of cmd/ once for all packages, into a folder that other users
-// can read: tests run the programs as other users, too.
+// can read, because some tests run the programs as other users.
 func buildPrograms(ctx context.Context, race bool) (string, error) {
 	dir, err := os.MkdirTemp("", "cove-programs-")
 	if err != nil {
@@ -156,7 +156,7 @@ func spin(loops int) func() {
 		cmd := exec.Command("sh", "-c", "while :; do :; done")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		go func() {
-			runtime.LockOSThread() // Pdeathsig is about the thread
+			runtime.LockOSThread() // Pdeathsig applies to the thread
 			if cmd.Start() == nil {
 				<-done
 				cmd.Process.Kill() //nolint:errcheck // it may have ended
@@ -170,7 +170,7 @@ func spin(loops int) func() {
 // A lane is a set of tests that run together.
 type lane struct {
 	steps []step
-	race  bool // the programs under test find data races, too
+	race  bool // build the programs under test with the race detector, too
 }
 
 // A step is one call of go test.
@@ -179,7 +179,7 @@ type step struct {
 	skip     []string // packages that a pattern of packages includes
 	run      string
 	race     bool
-	fresh    bool // Go does not know all that the result depends on, so it cannot reuse it
+	fresh    bool // Go does not know all inputs of the result, so it cannot reuse it
 	parallel int  // tests of a package at a time; 0: as many as there are processors
 	timeout  string
 }
@@ -219,14 +219,14 @@ func (s step) command(ctx context.Context, again bool) *exec.Cmd {
 	return cmd
 }
 
-// list is the packages of a step, without those that it skips.
+// list returns the packages of a step, without skipped ones.
 func (s step) list() []string {
 	if len(s.skip) == 0 {
 		return s.packages
 	}
 	out, err := exec.Command("go", append([]string{"list"}, s.packages...)...).Output()
 	if err != nil {
-		return s.packages // go test says what is wrong
+		return s.packages // go test reports the error
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(pkg string) bool {
 		return slices.ContainsFunc(s.skip, func(tail string) bool {

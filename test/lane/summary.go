@@ -115,7 +115,7 @@ func (s *summary) endPackage(e event, output []string) {
 		fmt.Print(text)
 		s.broken++
 	}
-	if e.Action != "skip" { // it has no tests
+	if e.Action != "skip" { // the package has no tests
 		fmt.Printf("%-4s %7.1fs  %s%s\n", map[string]string{"pass": "ok", "fail": "FAIL"}[e.Action], e.Elapsed, short(e.Package), cached)
 	}
 	for key, text := range s.output { // a test that ended with its program
@@ -128,7 +128,7 @@ func (s *summary) endPackage(e event, output []string) {
 	}
 }
 
-// reason is why a test was skipped: the last line that it logged.
+// reason returns why a test was skipped: the last line of its log.
 func reason(output []string) string {
 	for _, line := range slices.Backward(output) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
