@@ -70,7 +70,7 @@ fuzz: ## run each fuzz target for FUZZTIME, sequentially; stops at the first fin
 		done; \
 	done
 
-nightly: deps-engines ## run all tests, with race detection where supported, and each fuzz target for one minute
+nightly: deps-engines ## run all tests with race detection and full iteration counts, then each fuzz target for one minute
 	$(LANE) nightly
 	$(MAKE) fuzz
 
