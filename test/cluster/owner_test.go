@@ -22,7 +22,7 @@ func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(di
 	const mark = "started in "
 	if os.Getenv(ownerEnv) != "" {
 		fmt.Println(mark + start())
-		select {}
+		testenv.Hang()
 	}
 	t.Parallel()
 	testenv.Engine(t)

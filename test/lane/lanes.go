@@ -5,7 +5,7 @@ import "strings"
 // lanes are the test lanes that the targets of the Makefile run. CONTRIBUTING.md shows them in a table.
 var lanes = map[string]lane{
 	"unit":    {steps: []step{{packages: []string{"./..."}, skip: drivers, timeout: "10m"}}},
-	"test":    {steps: testSteps},
+	"test":    {steps: testSteps, together: true},
 	"engines": {steps: engineSteps},
 	"nightly": {steps: []step{{packages: []string{"./..."}, skip: []string{"/bench"}, race: true, timeout: "240m"}}, race: true},
 }
@@ -13,7 +13,7 @@ var lanes = map[string]lane{
 // drivers are packages that only run programs.
 var drivers = []string{"/test", "/bench"}
 
-// The packages that take longest come first.
+// The packages that take longest come first. Drivers need processors; most other tests wait.
 var testSteps = []step{
 	{packages: []string{"./test/e2e", "./test/page", "./test/..."}, fresh: true, parallel: 2, timeout: "30m"},
 	{packages: []string{"./internal/provider/local", "./..."}, skip: drivers, parallel: 2, timeout: "30m"},

@@ -38,3 +38,11 @@ func Advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+// Hang waits until this process is killed. An empty select does not: the runtime ends a program whose
+// goroutines all wait forever.
+func Hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		select {} // until it is killed
+		testenv.Hang()
 	}
 	testenv.Main(m)
 }

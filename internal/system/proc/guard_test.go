@@ -71,7 +71,8 @@ func playVictim(how string) error {
 		}
 	}
 	fmt.Println(r.guard.running(), strings.Trim(fmt.Sprint(pids), "[]"))
-	select {}
+	testenv.Hang()
+	return nil
 }
 
 // self is a command that runs this test binary.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // crash is the child process: it appends from several goroutines and prints each
@@ -34,7 +36,7 @@ func crash(dir string) {
 			}
 		}()
 	}
-	select {}
+	testenv.Hang()
 }
 
 func TestKillLosesNothingThatWasAcknowledged(t *testing.T) {
