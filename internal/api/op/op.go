@@ -142,33 +142,47 @@ type Conn interface {
 type Choice interface{ ChoiceOp() any }
 
 // New returns a unary operation. If Out is *Blob, the response is raw bytes.
+//
+// The compiler emits code for each In and Out: what does not need them is in functions without type
+// parameters.
 func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
-	binary := reflect.TypeFor[Out]() == blobType
-	s.mustDeclare(binary)
-	o := bind[In](s)
-	result := compileOut(reflect.TypeFor[Out]())
-	o.Out, o.Binary = result, binary
-	filler := sync.OnceValue(func() func(reflect.Value) { return result().filler() })
+	o, complete := unary(s, reflect.TypeFor[In](), reflect.TypeFor[Out]())
 	o.Call = func(ctx context.Context, in any) (any, error) {
 		out, err := fn(ctx, *in.(*In))
 		if err != nil {
 			return nil, err
 		}
-		if fill := filler(); fill != nil {
-			fill(reflect.ValueOf(&out).Elem())
-		}
-		if c, ok := any(out).(Choice); ok {
-			return c.ChoiceOp(), nil
-		}
-		return out, nil
+		return complete(&out), nil
 	}
 	return o
+}
+
+// unary returns an operation without Call, and a function that completes an output: it takes a
+// pointer to the output and returns the output.
+func unary(s Spec, in, out reflect.Type) (Op, func(any) any) {
+	binary := out == blobType
+	s.mustDeclare(binary)
+	o := bind(s, in)
+	result := compileOut(out)
+	o.Out, o.Binary = result, binary
+	filler := sync.OnceValue(func() func(reflect.Value) { return result().filler() })
+	return o, func(pointer any) any {
+		value := reflect.ValueOf(pointer).Elem()
+		if fill := filler(); fill != nil {
+			fill(value)
+		}
+		out := value.Interface()
+		if c, ok := out.(Choice); ok {
+			return c.ChoiceOp()
+		}
+		return out
+	}
 }
 
 // Stream returns an operation whose response is a stream of events with data of type Ev.
 func Stream[In, Ev any](s Spec, fn func(ctx context.Context, in In, send func(Event) error) error) Op {
 	s.mustDeclare(false)
-	return WithStream[In, Ev](bind[In](s), fn)
+	return WithStream[In, Ev](bind(s, reflect.TypeFor[In]()), fn)
 }
 
 // WithStream adds a stream to a unary operation, for requests with stream=true in the query or
@@ -185,7 +199,7 @@ func WithStream[In, Ev any](o Op, fn func(ctx context.Context, in In, send func(
 func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) Op {
 	s.NoTool, s.NoVerb = true, true
 	s.mustDeclare(false)
-	o := bind[In](s)
+	o := bind(s, reflect.TypeFor[In]())
 	o.Duplex = func(ctx context.Context, in any, c Conn) error { return fn(ctx, *in.(*In), c) }
 	return o
 }
@@ -199,12 +213,12 @@ func Handle(s Spec, h http.Handler) Op {
 	return Op{Spec: s, Handler: h, In: func() *Type { return nil }}
 }
 
-func bind[In any](s Spec) Op {
+func bind(s Spec, input reflect.Type) Op {
 	check(s)
 	// The closure must not keep a second copy of s in memory.
 	name, route, also := s.Name, s.Route, s.Also
 	in := sync.OnceValue(func() *Type {
-		t := compileIn(reflect.TypeFor[In]())
+		t := compileIn(input)
 		if err := t.checkRoutes(route, also); err != nil {
 			panic(fmt.Sprintf("op %s: %v", name, err))
 		}
@@ -215,11 +229,11 @@ func bind[In any](s Spec) Op {
 		failure = compileOut(reflect.TypeOf(s.Failure))
 	}
 	return Op{Spec: s, In: in, FailureData: failure, Bind: func(src Input) (any, error) {
-		v := new(In)
-		if faults := in().decode(reflect.ValueOf(v).Elem(), src); len(faults) > 0 {
+		v := reflect.New(input)
+		if faults := in().decode(v.Elem(), src); len(faults) > 0 {
 			return nil, faults
 		}
-		return v, nil
+		return v.Interface(), nil
 	}}
 }
 
