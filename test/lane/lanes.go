@@ -13,7 +13,8 @@ var lanes = map[string]lane{
 // drivers are packages that only run programs.
 var drivers = []string{"/test", "/bench"}
 
-// The packages that take longest come first. Drivers need processors; most other tests wait.
+// The packages that take longest come first. Both steps run at once: drivers keep the processors busy,
+// and most other tests wait.
 var testSteps = []step{
 	{packages: []string{"./test/e2e", "./test/page", "./test/..."}, fresh: true, parallel: 2, timeout: "30m"},
 	{packages: []string{"./internal/provider/local", "./..."}, skip: drivers, parallel: 2, timeout: "30m"},

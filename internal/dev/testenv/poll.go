@@ -21,11 +21,12 @@ func Poll(t testing.TB, what string, ok func() bool) {
 // Eventually is Poll for tests that report more than what they waited for: it
 // reports whether ok returned true in time.
 func Eventually(ok func() bool) bool {
-	for deadline := time.Now().Add(pollTime); !ok(); {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(pollTime); !ok(); pause = min(pause*3/2, 50*time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(pause)
 	}
 	return true
 }
