@@ -66,7 +66,7 @@ func TestExamples(t *testing.T) {
 					}
 				}
 				path := "PATH=" + filepath.Dir(python) + ":" + os.Getenv("PATH")
-				cmd.Dir, cmd.Env = dir, append(environment(os.Getenv("HOME"), h.env), path, "PYTHONDONTWRITEBYTECODE=1")
+				cmd.Dir, cmd.Env = dir, append(environment(os.Getenv("HOME"), h.env), path)
 				if strings.HasPrefix(command, "go ") {
 					cmd.Dir, cmd.Env = root, append(os.Environ(), h.env...) // with this machine's Go settings
 				}
