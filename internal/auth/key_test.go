@@ -165,7 +165,7 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// A guest who opened a link can get a ticket without a key.
+// A guest with a link can get a ticket without a key.
 func TestTicketForAGuest(t *testing.T) {
 	t.Parallel()
 	guest := Identity{Subject: "share:1", Role: "viewer", KeyID: "share:1"}

@@ -9,7 +9,7 @@ import (
 // pollTime is how long Poll and Eventually wait. It is generous: a busy machine must not fail a test.
 const pollTime = 3 * time.Minute
 
-// Poll calls ok until it returns true. What it waits for must come by itself:
+// Poll calls ok until it returns true. The condition must become true without another action:
 // a test does not repeat an action until the action works.
 func Poll(t testing.TB, what string, ok func() bool) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Ports from firstPort on are below those that the kernel gives to who asks for any.
+// Ports from firstPort on are below the range from which the kernel selects ephemeral ports.
 const (
 	firstPort = 20000
 	ports     = 12000

@@ -66,7 +66,7 @@ func newAPIServer(t testing.TB, programs map[string]string) *apiServer {
 	s := &apiServer{t: t, objects: map[string]map[string]doc{}, news: make(chan struct{}), cut: make(chan struct{}),
 		asked: map[string]bool{}, looks: map[string]int{}}
 	s.kubelet = newKubelet(t, s, programs)
-	s.start("127.78.0.1:0") // where nobody else listens, so that the port is still free after a restart
+	s.start("127.78.0.1:0") // an address without other listeners, so that the port is still free after a restart
 	t.Cleanup(func() { s.kubelet.close(); s.stop(); s.handlers.Wait() })
 	return s
 }

@@ -390,7 +390,7 @@ func testRealRestarts(k *real) {
 		for _, part := range parts {
 			k.Kill(k.t, part)
 		}
-		h.wantOutput(sb.ID, "echo hello", "hello\n") // who is there needs none of them
+		h.wantOutput(sb.ID, "echo hello", "hello\n") // an existing sandbox needs none of them
 		name := "during-" + parts[0]
 		var work sync.WaitGroup
 		for _, n := range []string{"1", "2"} {

@@ -137,7 +137,7 @@ func isStill(number func() string) bool {
 	return true
 }
 
-// testRunningCut: programs are stopped from before the copy until it is made, and go on while it is completed.
+// testRunningCut: programs are stopped from before the copy until it is made, and resume while it is completed.
 func testRunningCut(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "busy"})
@@ -175,7 +175,7 @@ func testRunningCut(t *testing.T, c *apiServer) {
 	}
 }
 
-// testFailingDriver: what a driver reports is the answer, nothing is left, and the programs go on. An error that does not last is none.
+// testFailingDriver: the error of the driver is returned, nothing is left, and the programs resume. A transient error is retried.
 func testFailingDriver(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -227,7 +227,7 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 	}
 }
 
-// testCanceledCut: a caller who goes away leaves nothing, and the programs go on.
+// testCanceledCut: a canceled snapshot leaves nothing, and the programs resume.
 func testCanceledCut(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -277,7 +277,7 @@ func testEndedCut(t *testing.T, c *apiServer) {
 	}
 }
 
-// testKilledCut: after kill -9 of a hub in the middle of a snapshot, the programs go on, and the next hub removes what is left.
+// testKilledCut: after kill -9 of a hub in the middle of a snapshot, the programs resume, and the next hub removes what is left.
 func testKilledCut(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a"})

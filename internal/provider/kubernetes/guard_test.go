@@ -149,7 +149,7 @@ func testFaults(t *testing.T) {
 	each(t, nil, map[string]func(*hub){"another hub": testTakeover})
 }
 
-// testWalls: a program inside is nobody and reaches nothing.
+// testWalls: a program inside has no identity in the cluster and reaches nothing.
 func testWalls(h *hub) {
 	sb := h.create(sandbox.Spec{Name: "walls", Owner: "ann@example.com", Env: map[string]string{"SECRET": "s3cret"},
 		Resources: sandbox.Resources{MemoryLimit: 64 << 20, CPULimit: 500, Files: 500}})
@@ -490,7 +490,7 @@ func testLingeringClaims(h *hub) {
 	}
 }
 
-// testWatchCut: what happened while nobody watched is noticed, also if the cluster has
+// testWatchCut: changes during an interrupted watch are noticed, also if the cluster has
 // forgotten it.
 func testWatchCut(h *hub) {
 	for range 2 {
@@ -512,7 +512,7 @@ func testRestart(h *hub) {
 	sb, ends := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	address := h.s.address
 	h.s.stop()
-	h.wantOutput(sb.ID, "echo hello", "hello\n") // who is there needs no API server
+	h.wantOutput(sb.ID, "echo hello", "hello\n") // an existing sandbox needs no API server
 	made := make(chan error, 1)
 	go func() { _, err := h.Create(context.Background(), sandbox.Spec{Name: "patient"}); made <- err }()
 	h.s.kubelet.fail(ends.ID)

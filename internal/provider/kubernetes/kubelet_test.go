@@ -177,7 +177,7 @@ func (k *kubelet) kill(name string, grace time.Duration) {
 	}
 }
 
-// stop reports whether nobody has stopped it before.
+// stop reports whether this call stopped it.
 func (r *running) stop(grace time.Duration) (first bool) {
 	r.mu.Lock()
 	r.grace = grace

@@ -139,7 +139,7 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 	return got, err
 }
 
-// relabelDelay leaves the API server to the requests of an owner who has just received a warm sandbox.
+// relabelDelay keeps the API server free for the first requests of an owner that received a warm sandbox.
 const relabelDelay = time.Second
 
 // relabelLater updates the labels of a Pod, which are only informative, in the background.
