@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,20 +40,7 @@ func TestGuide(t *testing.T) {
 			t.Logf("docs/%s: not run: %s", b, b.Skip)
 			continue
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		begun := time.Now()
-		out, err := r.run(ctx, b)
-		cancel()
-		t.Logf("docs/%s: %s, %v", b, b.Title(), time.Since(begun).Round(time.Millisecond))
-		if err != nil {
-			t.Errorf("docs/%s: got error %v and %s", b, err, out)
-			continue
-		}
-		for _, want := range b.Wants() {
-			if !strings.Contains(out, r.address.Replace(want)) {
-				t.Errorf("docs/%s: got %q, want %q", b, out, want)
-			}
-		}
+		r.check(t, b)
 		ran[b.Language]++
 	}
 	t.Logf("ran %v", ran)
@@ -63,8 +51,107 @@ func TestGuide(t *testing.T) {
 	}
 }
 
+// TestGuideInOneLanguage reads each chapter once for each of its languages, with a new sandbox: it runs only the tabs of that
+// language. Where a group of tabs lacks it, the page shows the first tab.
+func TestGuideInOneLanguage(t *testing.T) {
+	testenv.Long(t)
+	testenv.Need(t, "go", "jq", "curl", "chromium", "Xtigervnc", "git")
+	blocks, err := guide.Blocks(os.DirFS("../../docs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, ran := newReader(t, blocks), 0
+	for _, chapter := range chapters(blocks) { // the first has the file that the others import
+		for _, language := range chapter.languages() {
+			ran++
+			t.Run(strings.TrimSuffix(chapter[0][0].Chapter, ".md")+"/"+language, func(t *testing.T) {
+				r.restart(t)
+				for _, group := range chapter {
+					i := slices.IndexFunc(group, func(b guide.Block) bool { return b.Title() == language })
+					r.check(t, group[max(i, 0)])
+				}
+			})
+		}
+	}
+	if ran < 30 {
+		t.Errorf("got %d chapters in one language, want at least 30", ran)
+	}
+}
+
+// groupedChapter is the executed blocks of a chapter, by group.
+type groupedChapter [][]guide.Block
+
+func chapters(blocks []guide.Block) (list []groupedChapter) {
+	var last guide.Block
+	for _, b := range blocks {
+		if b.Skip != "" {
+			continue
+		}
+		if b.Chapter != last.Chapter {
+			list = append(list, nil)
+		}
+		c := &list[len(list)-1]
+		if b.Chapter != last.Chapter || b.Group != last.Group {
+			*c = append(*c, nil)
+		}
+		(*c)[len(*c)-1] = append((*c)[len(*c)-1], b)
+		last = b
+	}
+	return list
+}
+
+// languages returns the titles of the chapter's tabs.
+func (c groupedChapter) languages() (list []string) {
+	for _, group := range c {
+		for _, b := range group {
+			if len(group) > 1 && !slices.Contains(list, b.Title()) {
+				list = append(list, b.Title())
+			}
+		}
+	}
+	return list
+}
+
+// check runs a block and compares its output with what the guide shows.
+func (r *reader) check(t *testing.T, b guide.Block) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	begun := time.Now()
+	out, err := r.run(ctx, b)
+	t.Logf("docs/%s: %s, %v", b, b.Title(), time.Since(begun).Round(time.Millisecond))
+	if err != nil {
+		t.Errorf("docs/%s: got error %v and %s", b, err, out)
+		return
+	}
+	for _, want := range b.Wants() {
+		if !strings.Contains(out, r.address.Replace(want)) {
+			t.Errorf("docs/%s: got %q, want %q", b, out, want)
+		}
+	}
+}
+
+// restart replaces the sandbox with a new one at the same address, and removes the sandboxes of the hub.
+func (r *reader) restart(t *testing.T) {
+	t.Helper()
+	if r.box != nil {
+		r.box.stop(t)
+	}
+	home, err := os.MkdirTemp(r.homes, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.box = launch(t, aio, []string{"serve", "--listen", r.listen, "--log-level", "warn"}, home, []string{"AIO_VENV=" + r.venv})
+	r.hub.clear(t)
+}
+
 // reader follows the guide.
 type reader struct {
+	box     *server // at listen
+	listen  string
+	homes   string // folder of the home folders of sandboxes
+	venv    string
+	hub     *hub
 	dir     string // where commands run
 	env     []string
 	address *strings.Replacer // replaces addresses of the guide with those of this test
@@ -84,12 +171,14 @@ func newReader(t *testing.T, blocks []guide.Block) *reader {
 	if venv, err = filepath.Abs(venv); err != nil {
 		t.Fatal(err)
 	}
-	s, h := serve(t, "AIO_VENV="+venv), serveHub(t)
-	r := &reader{dir: t.TempDir(), address: strings.NewReplacer("localhost:8080", s.addr(), "localhost:10000",
-		h.addr(), "127.0.0.1:10000", h.addr(), "8765", fmt.Sprint(testenv.FreePort(t)), "8766",
-		fmt.Sprint(testenv.FreePort(t))), python: map[string]*session{}}
-	r.env = append(environment(r.dir, h.env), "AIO_API_URL="+s.URL, "COVE_STATE="+h.State, "E2B_API_URL="+h.URL,
-		"E2B_SANDBOX_URL="+h.URL, "E2B_API_KEY=e2b_"+strings.Repeat("0", 40), "PYTHONDONTWRITEBYTECODE=1")
+	h, listen := serveHub(t), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	r := &reader{dir: t.TempDir(), homes: t.TempDir(), venv: venv, hub: h, listen: listen, python: map[string]*session{},
+		address: strings.NewReplacer("localhost:8080", listen, "localhost:10000", h.addr(), "127.0.0.1:10000", h.addr(),
+			"8765", fmt.Sprint(testenv.FreePort(t)), "8766", fmt.Sprint(testenv.FreePort(t)), "8767", fmt.Sprint(testenv.FreePort(t)))}
+	r.restart(t)
+	t.Cleanup(func() { r.box.stop(t) })
+	r.env = append(environment(r.dir, h.env), "AIO_API_URL=http://"+listen, "COVE_STATE="+h.State, "E2B_API_URL="+h.URL,
+		"E2B_SANDBOX_URL="+h.URL, "E2B_API_KEY=e2b_"+strings.Repeat("0", 40))
 	r.env[0] = "PATH=" + filepath.Dir(cove) + ":" + os.Getenv("PATH")
 	for name, at := range map[string]string{"": "../sdk/.venv/bin/python", "e2b": "../e2b/.venv-1/bin/python"} {
 		r.python[name] = r.begin(t, testenv.NeedFile(t, at), "guide/run.py")

@@ -37,7 +37,8 @@ var engineSteps = []step{
 var longTests = []string{
 	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore",
 	"TestClients", "TestCorpus", "TestDocs", "TestDoctorFixes", "TestEveryPage", "TestEveryToolWorks",
-	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestHARIsValid", "TestHeavyPages", "TestHeavyPrograms", "TestHostile",
+	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestGuideInOneLanguage", "TestHARIsValid", "TestHeavyPages",
+	"TestHeavyPrograms", "TestHostile",
 	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestKilledRunLeavesNothing",
 	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestPagesHaveTheirOrigins", "TestProviderWithoutRoot",
 	"TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions", "TestShippedEnvironments",

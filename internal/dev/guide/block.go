@@ -3,6 +3,7 @@ package guide
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark/ast"
@@ -18,12 +19,16 @@ type Block struct {
 	Language string
 	Skip     string // why it is not run
 	With     string // what it needs besides the public SDK
+	Group    int    // blocks of one group do the same in several languages; counts from 1 within the chapter
 	Code     string
 }
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Chapter, b.Line) }
 
-// Title names the language for readers.
+// step is the title of shell commands that readers run in every language.
+const step = "Shell"
+
+// Title names the language for readers: shell commands are named after the client that they use.
 func (b Block) Title() string {
 	switch b.Language {
 	case "bash":
@@ -32,11 +37,8 @@ func (b Block) Title() string {
 			if word == "curl" || word == "aio" || word == "cove" {
 				return word
 			}
-			if word != "#" {
-				break
-			}
 		}
-		return "Shell"
+		return step
 	case "python":
 		return "Python"
 	case "typescript":
@@ -70,6 +72,7 @@ func Blocks(docs fs.FS) ([]Block, error) {
 	}
 	var list []Block
 	for _, c := range chapters {
+		group := 0
 		err := ast.Walk(c.tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 			if !entering {
 				return ast.WalkContinue, nil
@@ -78,7 +81,12 @@ func Blocks(docs fs.FS) ([]Block, error) {
 			case *ast.CodeBlock:
 				return ast.WalkStop, fmt.Errorf("%s:%d: indented code: write it between ``` lines, with its language", c.path, c.lineOf(n))
 			case *ast.FencedCodeBlock:
-				list = append(list, blockOf(n, c))
+				if !c.joins(n) {
+					group++
+				}
+				b := blockOf(n, c)
+				b.Group = group
+				list = append(list, b)
 			}
 			return ast.WalkContinue, nil
 		})
@@ -87,6 +95,21 @@ func Blocks(docs fs.FS) ([]Block, error) {
 		}
 	}
 	return list, nil
+}
+
+// joins reports whether a block does the same as the block before it, in another language. Blocks that
+// follow each other without text in between do, except for steps, and for a second block in a language.
+func (c *chapter) joins(n ast.Node) bool { return len(c.titles(n)) > 1 }
+
+// titles returns the languages of a group up to a block.
+func (c *chapter) titles(n ast.Node) []string {
+	title := blockOf(n.(*ast.FencedCodeBlock), c).Title()
+	if before, ok := n.PreviousSibling().(*ast.FencedCodeBlock); ok && title != step {
+		if titles := c.titles(before); titles[0] != step && !slices.Contains(titles, title) {
+			return append(titles, title)
+		}
+	}
+	return []string{title}
 }
 
 func blockOf(n *ast.FencedCodeBlock, c *chapter) Block {

@@ -252,16 +252,17 @@ func (c *chapter) resolveLinks(docs fs.FS, byPath map[string]*chapter) error {
 	return nil
 }
 
-// write renders the chapter. Code blocks that follow each other are the same thing in several
-// languages: they become one group.
+// write renders the chapter. The page shows the blocks of a group as tabs.
 func (c *chapter) write(w *bytes.Buffer) error {
 	open := false
 	for n := c.tree.FirstChild(); n != nil; n = n.NextSibling() {
 		block, isCode := n.(*ast.FencedCodeBlock)
+		if open && !(isCode && c.joins(block)) {
+			w.WriteString("</div>\n")
+			open = false
+		}
 		if isCode && !open {
 			w.WriteString("<div class=\"blocks\">\n")
-		} else if !isCode && open {
-			w.WriteString("</div>\n")
 		}
 		open = isCode
 		if isCode {

@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -43,6 +44,31 @@ func TestRender(t *testing.T) {
 		if strings.Contains(got, bad) {
 			t.Errorf("got %s in the page: %s", bad, got)
 		}
+	}
+}
+
+// A step, a second block in a language and a block after a text are not alternatives.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	tree := docs("# A\n\n```bash\nsudo bin/cove hub\n```\n\n```bash\ncove create a\n```\n\n```python\nx\n```\n\n" +
+		"```bash\ncurl x\n```\n\n```bash\ncurl y\n```\n\n```go\nx\n```\n\nText.\n\n```typescript\nx\n```\n")
+	list, err := Blocks(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, b := range list {
+		got = append(got, fmt.Sprint(b.Group, b.Title()))
+	}
+	if want := "1Shell 2cove 2Python 2curl 3curl 3Go 4TypeScript"; strings.Join(got, " ") != want {
+		t.Errorf("got groups %s, want %s", strings.Join(got, " "), want)
+	}
+	page, err := Render(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(page), `<div class="blocks">`); got != 4 {
+		t.Errorf("got %d groups in the page, want 4: %s", got, page)
 	}
 }
 
