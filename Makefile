@@ -7,7 +7,7 @@ STAMP := $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X github.co
 GO := CGO_ENABLED=0 go
 PKGS ?= ./...
 
-.PHONY: run unit test test-engines flaky deps-run deps-engines build dist check gen bench scale fuzz nightly deps clean web image image-hub
+.PHONY: run install unit test test-engines flaky deps-run deps-engines build dist check gen bench scale fuzz nightly deps clean web image image-hub
 
 run: deps-run build ## install missing dependencies, build, and serve on 127.0.0.1:8080
 	AIO_VENV="$${AIO_VENV:-$(CURDIR)/.venv}" exec bin/aio serve
@@ -28,6 +28,12 @@ flaky: ## PKG=./internal/system/proc [RUN=TestKill] [N=20]: repeat tests under C
 
 build: ## build bin/aio, bin/cove and their helper programs, statically linked
 	$(GO) build $(TRIM) -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
+
+PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
+install: build ## install the programs in PREFIX/bin: /usr/local/bin for root, otherwise ~/.local/bin
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	install bin/* '$(DESTDIR)$(PREFIX)/bin/'
+	@case ":$$PATH:" in *':$(PREFIX)/bin:'*) ;; *) echo 'Add the programs to your PATH: export PATH=$(PREFIX)/bin:$$PATH' ;; esac
 
 dist: ## build archives, Debian packages, SBOMs and checksums in dist/ for the version of the tag
 	scripts/dist '$(or $(VERSION),0.1.0)' '$(if $(COMMIT),-X github.com/cove-sandbox/cove/internal/app/host.commit=$(COMMIT))'
