@@ -61,7 +61,8 @@ system/isolate/internal/thread:
 system/isolate/outputlog:
 telemetry/metric:
 auth/peer:
-system/proc:
+system/disposition:
+system/proc: system/disposition
 network/socks:
 filesystem/subpath:
 system/sudo:
@@ -82,7 +83,7 @@ system/isolate: system/isolate/cgroup system/isolate/internal/protocol system/is
 	system/isolate/internal/seccomp system/isolate/internal/thread sandbox
 system/isolate/gvisor: system/isolate system/isolate/control
 system/isolate/hostroot: system/isolate
-system/isolate/initprocess: system/isolate/control system/isolate/gvisor system/isolate/internal/protocol
+system/isolate/initprocess: system/disposition system/isolate/control system/isolate/gvisor system/isolate/internal/protocol
 	system/isolate/internal/rootfs system/isolate/internal/seccomp system/isolate/outputlog
 network/tunnel:
 system/containerinit: system/isolate system/isolate/control system/isolate/entrance system/isolate/unixsocket system/proc

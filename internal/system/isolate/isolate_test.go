@@ -57,7 +57,7 @@ func TestIsolate(t *testing.T) {
 		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
 		{"init is settled", testInitIsSettled}, {"nothing is inherited", testNothingIsInherited},
 		{"files of other users", testFilesOfOtherUsers}, {"only the program is the program", testOnlyTheProgramIsTheProgram},
-		{"addresses can be listed", testAddressesCanBeListed},
+		{"addresses can be listed", testAddressesCanBeListed}, {"signals are not ignored", testSignalsAreNotIgnored},
 		{"chromium", testChromium},
 	} {
 		t.Run(c.name, c.run)
@@ -213,6 +213,17 @@ func testRun(t *testing.T) {
 	}
 	if out, _ := b.run(isolate.Limits{}, "ls", "/home/gem"); out != "file\nworkspace\n" {
 		t.Errorf("files in the second run: got %q, want %q", out, "file\nworkspace\n")
+	}
+}
+
+// testSignalsAreNotIgnored: the program handles signals even if the hub was started with nohup.
+func testSignalsAreNotIgnored(t *testing.T) {
+	b := newBox(t)
+	b.cfg.Argv[1] = "isolate-init-ignoring"
+	const none = "0000000000000000"
+	want := "SigBlk:\t" + none + "\nSigIgn:\t" + none + "\n"
+	if out, exit := b.run(isolate.Limits{}, "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"); out != want {
+		t.Errorf("signals of the program: got %q (%v), want %q", out, exit, want)
 	}
 }
 

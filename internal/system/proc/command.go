@@ -53,7 +53,6 @@ func (r *Runner) Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", c.Path, ErrClosed)
 	}
 	r.used.Store(true)
-	handleIgnored()
 	env, base := c.Env, *r.env.Load()
 	if env == nil {
 		env = base

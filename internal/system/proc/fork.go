@@ -1,9 +1,12 @@
 package proc
 
 import (
+	"log/slog"
 	"runtime"
 	"sync"
 	"syscall"
+
+	"github.com/cove-sandbox/cove/internal/system/disposition"
 )
 
 // forker forks on one thread that lives as long as the runner.
@@ -16,6 +19,7 @@ import (
 type forker struct {
 	start sync.Once
 	jobs  chan forkJob
+	log   *slog.Logger
 }
 
 type forkJob struct {
@@ -46,6 +50,9 @@ func (f *forker) loop(jobs <-chan forkJob) {
 	runtime.LockOSThread()
 	// Unlocked, the thread returns to the runtime and lives until the program ends.
 	defer runtime.UnlockOSThread()
+	if err := disposition.Reset(); err != nil {
+		f.log.Warn("programs may inherit blocked signals", "error", err)
+	}
 	for job := range jobs {
 		pid, err := syscall.ForkExec(job.path, job.argv, job.attr)
 		job.result <- forkResult{pid, err}

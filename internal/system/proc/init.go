@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/system/disposition"
 )
 
 // InitConfig describes the server that Init starts.
@@ -56,6 +58,9 @@ func Init(cfg InitConfig) int {
 	signal.Notify(in.children, syscall.SIGCHLD)
 	defer signal.Stop(in.children)
 
+	if err := disposition.Reset(); err != nil {
+		log.Warn("the server may inherit blocked signals", "error", err)
+	}
 	if err := in.start(cfg); err != nil {
 		log.Error("server failed to start", "error", err)
 		return cannotStart

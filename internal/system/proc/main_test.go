@@ -25,11 +25,7 @@ func TestMain(m *testing.M) {
 		case "init":
 			os.Exit(playInit(os.Args[2], os.Args[3:]))
 		case "ignoring":
-			if err := playIgnoring(); err != nil {
-				fmt.Println(err)
-				os.Exit(1)
-			}
-			return
+			os.Exit(playIgnoring(os.Args[2]))
 		case "play-suspend":
 			if err := playSuspend(os.Args[2]); err != nil {
 				fmt.Println(err)

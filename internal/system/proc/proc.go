@@ -66,13 +66,13 @@ func New(cfg Config) *Runner {
 	r := &Runner{
 		log:     cfg.Log,
 		user:    cfg.User,
-		forks:   &forker{},
 		procs:   map[*Process]struct{}{},
 		sweepAt: firstSweep,
 	}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
+	r.forks = &forker{log: r.log}
 	r.setEnv(cfg.Env)
 	r.bufs.New = func() any { return new([32 << 10]byte) }
 	if len(cfg.Guard) > 0 {

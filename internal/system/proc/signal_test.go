@@ -3,27 +3,35 @@ package proc
 import (
 	"os"
 	"os/exec"
-	"strconv"
+	"runtime"
 	"strings"
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// playIgnoring starts a program and prints the signals that it ignores.
-func playIgnoring() error {
+// printSignals is a command that prints which signals it blocks and ignores.
+var printSignals = []string{"grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"}
+
+// playIgnoring starts a program in one of both ways.
+func playIgnoring(way string) int {
+	if way == "init" {
+		return Init(InitConfig{Argv: append([]string{"/usr/bin/env"}, printSignals...), Env: []string{"PATH=" + defaultPath}})
+	}
 	r := New(Config{})
-	p, err := r.Start(Command{Path: "grep", Args: []string{"SigIgn", "/proc/self/status"}, Stdout: os.Stdout})
+	defer r.Close()
+	p, err := r.Start(Command{Path: printSignals[0], Args: printSignals[1:], Stdout: os.Stdout})
 	if err != nil {
-		return err
+		return 1
 	}
 	<-p.Done()
-	return r.Close()
+	return p.Exit().Code
 }
 
-// Programs of a server that was started with nohup, or in the background of a script, do not
-// ignore signals.
+// Programs of a server that was started with nohup, in the background of a script or with blocked
+// signals neither ignore nor block signals.
 func TestProgramsDoNotIgnoreSignals(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash", "grep")
@@ -31,11 +39,28 @@ func TestProgramsDoNotIgnoreSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("bash", "-c", `trap "" HUP INT; exec "$0" ignoring`, own).CombinedOutput()
-	_, mask, _ := strings.Cut(string(out), "SigIgn:")
-	ignored, bad := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
-	const hangupAndInterrupt = 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGINT-1)
-	if err != nil || bad != nil || ignored&hangupAndInterrupt != 0 {
-		t.Errorf("a program got %q, %v; want that it ignores neither SIGHUP nor SIGINT", out, err)
+	for _, way := range []string{"runner", "init"} {
+		cmd := exec.Command("bash", "-c", `trap "" HUP INT QUIT PIPE TERM TSTP TTIN TTOU USR1 34 64; exec "$0" ignoring `+way, own)
+		out, err := runBlocking(cmd)
+		const none = "0000000000000000"
+		if want := "SigBlk:\t" + none + "\nSigIgn:\t" + none + "\n"; err != nil || !strings.HasSuffix(out, want) {
+			t.Errorf("%s: a program printed %q, %v; want %q", way, out, err, want)
+		}
 	}
+}
+
+// runBlocking runs a command that blocks all signals.
+func runBlocking(cmd *exec.Cmd) (string, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, before unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before); err != nil {
+		return "", err
+	}
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/system/disposition"
 	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/protocol"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/rootfs"
@@ -308,6 +309,9 @@ func makeWorkdir(p protocol.Process) error {
 
 // startProgram starts the program and connects its output to the log.
 func (i *initProcess) startProgram(p protocol.Process) (int, error) {
+	if err := disposition.Reset(); err != nil {
+		return 0, err
+	}
 	prog, err := lookPath(p.Args[0], p.Env)
 	if err != nil {
 		return 0, err

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/system/disposition"
 	"github.com/cove-sandbox/cove/internal/system/isolate/gvisor"
 )
 
@@ -74,6 +76,11 @@ type helpers struct {
 func (h *helpers) start(args []string, files []uintptr) (<-chan syscall.WaitStatus, error) {
 	h.mu.Lock() // it may end before its PID is known
 	defer h.mu.Unlock()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := disposition.Reset(); err != nil {
+		return nil, err
+	}
 	pid, err := syscall.ForkExec(args[0], args, &syscall.ProcAttr{Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Files: files})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 )
 
@@ -23,6 +25,12 @@ func main() {
 	args := os.Args[2:]
 	switch os.Args[1] {
 	case "isolate-init":
+		initprocess.Main()
+	case "isolate-init-ignoring":
+		signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTSTP)
+		var blocked unix.Sigset_t
+		blocked.Val[0] = 1<<(unix.SIGHUP-1) | 1<<(unix.SIGTERM-1)
+		fail(unix.PthreadSigmask(unix.SIG_SETMASK, &blocked, nil))
 		initprocess.Main()
 	case "try":
 		try(args)
