@@ -158,6 +158,26 @@ func TestDownloadOfChangingFile(t *testing.T) {
 	}
 }
 
+// The server must not send the file with sendfile, which does not notice the change.
+func TestServedDownloadOfChangingFile(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	large := s.dir + "/large"
+	must(t, os.WriteFile(large, nil, 0o644))
+	must(t, os.Truncate(large, 65<<20))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get(serve(s, large, "abort").URL)
+	must(t, err)
+	defer res.Body.Close()
+	if _, err := io.ReadFull(res.Body, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, os.Chtimes(large, time.Now(), time.Now().Add(time.Hour)))
+	if n, err := io.Copy(io.Discard, res.Body); err == nil {
+		t.Errorf("got %d more bytes and no error, want an incomplete response", n)
+	}
+}
+
 func TestArchiveAndUnpack(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"tar.gz", "zip"} {

@@ -89,7 +89,7 @@ func (s *Service) newBlob(path string, f *os.File, abort bool) (*op.Blob, error)
 			return nil, err
 		}
 	case abort:
-		b.Body = &unchangedFile{File: f, was: info}
+		b.Body = &unchangedFile{f, info}
 	}
 	return b, nil
 }
@@ -147,23 +147,27 @@ func changed(f *os.File, was fs.FileInfo) bool {
 
 // unchangedFile is a large file that must not change. If it changes, reading fails, which
 // closes the connection.
+//
+// It does not embed the file: with the file's other methods, the kernel could send it
+// (sendfile) without a call of Read.
 type unchangedFile struct {
-	*os.File
-	was fs.FileInfo
+	file *os.File
+	was  fs.FileInfo
 }
 
 func (s *unchangedFile) Read(b []byte) (int, error) {
-	n, err := s.File.Read(b)
-	if changed(s.File, s.was) {
-		return 0, changedError(s.Name())
+	n, err := s.file.Read(b)
+	if changed(s.file, s.was) {
+		return 0, changedError(s.file.Name())
 	}
 	return n, err
 }
 
-// WriteTo hides the method of os.File, which would bypass Read.
-func (s *unchangedFile) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{s})
+func (s *unchangedFile) Seek(offset int64, whence int) (int64, error) {
+	return s.file.Seek(offset, whence)
 }
+
+func (s *unchangedFile) Close() error { return s.file.Close() }
 
 // etag changes with the file.
 func etag(info fs.FileInfo) string {
