@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -371,6 +372,9 @@ func TestOutputIsLimited(t *testing.T) {
 		for _, session := range []string{"", "s"} {
 			out := execute(t, s, ExecuteIn{Code: "console.log('first');" + code + "\nconsole.log('last'); 'value'",
 				SessionID: &session, Timeout: 120})
+			if reply, err := json.Marshal(out); err != nil || len(reply) > limit+10_000 {
+				t.Errorf("%s: got a reply of %d bytes, %v, want at most %d", name, len(reply), err, limit+10_000)
+			}
 			got := out.Stdout
 			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") ||
 				!strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output omitted") {

@@ -32,7 +32,7 @@ type Config struct {
 }
 
 const (
-	// outputLimit is how many bytes of a cell's output are kept.
+	// outputLimit is how many bytes of a reply the output of a cell may have.
 	outputLimit = 16 << 20
 	// startTime limits the start of a session's process.
 	startTime = 30 * time.Second

@@ -36,7 +36,7 @@ type start struct {
 	env   []string
 	once  bool
 	stdin io.Reader // nil: none
-	limit int64     // how many bytes of a cell's output are kept
+	limit int64     // of the output of a cell, in bytes of its reply
 }
 
 // message is sent to a process.

@@ -9,15 +9,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
-// overhead is charged for each output in addition to its text, so that short outputs are
-// limited, too.
-const overhead = 64
+// overhead is charged for each output in addition to its content, so that short outputs are
+// limited, too. A reply has as many bytes for the fields of an output.
+const overhead = 128
 
 // output is one output of a cell.
 type output = kernel.Output
 
+// size is the number of bytes of an output in a reply, which has text and stack traces twice: in
+// outputs, and in stdout or stderr.
 func size(o output) int64 {
-	n := int64(len(o.Text) + len(o.EName) + len(o.EValue) + overhead)
+	n := content(o) + int64(len(o.Text)) + overhead
+	for _, line := range o.Traceback {
+		n += int64(len(line))
+	}
+	return n
+}
+
+func content(o output) int64 {
+	n := int64(len(o.Text) + len(o.EName) + len(o.EValue))
 	for _, line := range o.Traceback {
 		n += int64(len(line))
 	}
@@ -66,7 +76,7 @@ func (t *transcript) add(o output) {
 	drop := 0
 	for t.held > t.limit && drop < len(t.last)-1 {
 		t.held -= size(t.last[drop])
-		t.dropped += size(t.last[drop]) - overhead
+		t.dropped += content(t.last[drop])
 		drop++
 	}
 	clear(t.last[:drop])
