@@ -34,19 +34,20 @@ type Registered struct {
 // not undo the registration.
 func (s *Service) Register(ctx context.Context, in RegisterIn) (Registered, error) {
 	path, name := strings.TrimSpace(op.Value(in.Path)), strings.TrimSpace(op.Value(in.Name))
-	if in.File != nil {
-		var err error
-		if path, err = s.unpack(ctx, in.File, path, name); err != nil {
-			return Registered{}, err
+	var found []Metadata
+	var faults []error
+	var err error
+	switch {
+	case in.File != nil:
+		found, faults, err = s.registerArchive(ctx, in.File, path, name)
+	case path == "":
+		err = op.Errorf(op.Invalid, "nothing to register: send path, the folder of a skill, or file, a zip")
+	default:
+		if found, faults, err = s.scan(path); err == nil {
+			err = s.add(found)
 		}
-	} else if path == "" {
-		return Registered{}, op.Errorf(op.Invalid, "nothing to register: send path, the folder of a skill, or file, a zip")
 	}
-	found, faults, err := s.scan(path)
 	if err != nil {
-		return Registered{}, err
-	}
-	if err := s.add(found); err != nil {
 		return Registered{}, err
 	}
 	found = s.installAll(found)
@@ -83,11 +84,17 @@ func (s *Service) scan(path string) (found []Metadata, faults []error, err error
 	}
 	folders, err := skillFolders(dir)
 	if err != nil {
-		return nil, nil, op.Errorf(op.NotFound, "register skills: %w", err)
+		return nil, nil, err
 	}
+	return describeAll(dir, folders)
+}
+
+// describeAll reads the skills in folders of dir. It fails if none is valid; faults are the errors
+// of invalid ones.
+func describeAll(dir string, folders []string) (found []Metadata, faults []error, err error) {
 	seen := map[string]string{}
 	for _, folder := range folders {
-		m, err := describe(folder)
+		m, err := describe(folder, folder)
 		if err == nil && seen[m.Name] != "" {
 			err = fmt.Errorf("%s: the name %q is already used by %s", folder, m.Name, seen[m.Name])
 		}
@@ -107,20 +114,29 @@ func (s *Service) scan(path string) (found []Metadata, faults []error, err error
 	return nil, nil, op.Errorf(op.NotFound, "no skill in %q: neither the folder nor a folder below it has a %s", dir, documentName)
 }
 
-func describe(folder string) (Metadata, error) {
+// describe reads the skill in a folder that will be, or is, at path.
+func describe(folder, path string) (Metadata, error) {
 	doc, err := readDocument(folder)
 	if err != nil {
 		return Metadata{}, err
 	}
-	name, err := doc.name(folder)
+	name, err := doc.name(path)
 	if err != nil {
 		return Metadata{}, fmt.Errorf("%s: %w", filepath.Join(folder, documentName), err)
 	}
-	return Metadata{Name: name, Path: folder, Metadata: doc.front}, nil
+	return Metadata{Name: name, Path: path, Metadata: doc.front}, nil
 }
 
 // skillFolders lists the folders with a SKILL.md: dir itself, or those below it.
 func skillFolders(dir string) ([]string, error) {
+	found, err := walkFolders(dir)
+	if err != nil {
+		return nil, op.Errorf(op.NotFound, "register skills: %w", err)
+	}
+	return found, nil
+}
+
+func walkFolders(dir string) ([]string, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, err
@@ -162,38 +178,121 @@ func depth(root, path string) int {
 	return strings.Count(rel, string(filepath.Separator)) + 1
 }
 
-// unpack unpacks an archive and returns its folder. It first unpacks to a temporary folder, so that
-// an archive without a skill leaves no files.
-func (s *Service) unpack(ctx context.Context, file *op.File, path, name string) (string, error) {
+// registerArchive unpacks an archive and registers its skills. It first unpacks to a temporary
+// folder, so that an archive without a skill leaves no files.
+func (s *Service) registerArchive(ctx context.Context, file *op.File, path, name string) ([]Metadata, []error, error) {
 	if name != "" && (!plainName().MatchString(name) || strings.Contains(name, "..")) {
-		return "", op.Errorf(op.Invalid, "invalid folder name %.80q; use letters, digits, hyphens, underscores and single dots", name)
+		return nil, nil, op.Errorf(op.Invalid, "invalid folder name %.80q; use letters, digits, hyphens, underscores and single dots", name)
 	}
 	dest, err := s.destination(file.Name, path, name)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
-	if err := os.MkdirAll(s.cfg.State, 0o700); err != nil {
-		return "", op.Errorf(op.Unavailable, "store the archive: %w", err)
-	}
-	spool, err := os.MkdirTemp(s.cfg.State, "skill-*")
+	spool, err := s.createSpool()
 	if err != nil {
-		return "", op.Errorf(op.Unavailable, "store the archive: %w", err)
+		return nil, nil, err
 	}
 	defer os.RemoveAll(spool)
 	zip, err := s.store(file, spool)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	defer zip.Close()
 	trial := filepath.Join(spool, "trial")
 	if err := s.extract(ctx, zip, trial, spool); err != nil {
-		return "", err
+		return nil, nil, err
 	}
-	if _, _, err := s.scan(trial); err != nil {
+	folders, err := skillFolders(trial)
+	if err == nil {
+		_, _, err = describeAll(trial, folders)
+	}
+	if err != nil {
 		e, _ := op.AsError(err)
-		return "", op.Errorf(e.Code, "%s", strings.ReplaceAll(e.Msg, trial, filepath.Base(file.Name)))
+		return nil, nil, op.Errorf(e.Code, "%s", strings.ReplaceAll(e.Msg, trial, filepath.Base(file.Name)))
 	}
-	return dest, s.extract(ctx, zip, dest, spool)
+	s.place.Lock()
+	defer s.place.Unlock()
+	if path == "" {
+		if dest, err = s.clearFolder(dest, trial, folders); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := s.extract(ctx, zip, dest, spool); err != nil {
+		return nil, nil, err
+	}
+	if real, err := filepath.EvalSymlinks(dest); err == nil {
+		dest = real
+	}
+	// Only the skills of the archive: the folder may have had others.
+	for i := range folders {
+		folders[i] = moved(folders[i], trial, dest)
+	}
+	found, faults, err := describeAll(dest, folders)
+	if err == nil {
+		err = s.add(found)
+	}
+	return found, faults, err
+}
+
+// moved returns the path of a folder below from after from was moved to another path.
+func moved(folder, from, to string) string {
+	return filepath.Join(to, strings.TrimPrefix(folder, from))
+}
+
+// createSpool creates a temporary folder, and returns its path without links.
+func (s *Service) createSpool() (string, error) {
+	err := os.MkdirAll(s.cfg.State, 0o700)
+	var spool string
+	if err == nil {
+		if spool, err = filepath.EvalSymlinks(s.cfg.State); err == nil {
+			spool, err = os.MkdirTemp(spool, "skill-*")
+		}
+	}
+	if err != nil {
+		return "", op.Errorf(op.Unavailable, "store the archive: %w", err)
+	}
+	return spool, nil
+}
+
+// clearFolder removes what an earlier archive with the same name left at dest, and returns the
+// path. If other registered skills are there, it returns the path with a number.
+func (s *Service) clearFolder(dest, trial string, folders []string) (string, error) {
+	s.restore()
+	parent := filepath.Dir(dest)
+	err := os.MkdirAll(parent, 0o755)
+	if err == nil {
+		parent, err = filepath.EvalSymlinks(parent)
+	}
+	if err != nil {
+		return "", op.Errorf(op.Unavailable, "store the files of the archive: %w", err)
+	}
+	dest = filepath.Join(parent, filepath.Base(dest))
+	path := dest
+	for n := 2; s.hasOthers(path, trial, folders); n++ {
+		path = fmt.Sprintf("%s-%d", dest, n)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return "", op.Errorf(op.Unavailable, "replace the files of an earlier archive: %w", err)
+	}
+	return path, nil
+}
+
+// hasOthers reports whether a folder contains registered skills that the archive would not replace.
+func (s *Service) hasOthers(dest, trial string, folders []string) bool {
+	replaced := map[string]bool{}
+	for _, folder := range folders {
+		if m, err := describe(folder, moved(folder, trial, dest)); err == nil {
+			replaced[m.Name] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.skills {
+		if (m.Path == dest || strings.HasPrefix(m.Path, dest+"/")) && !replaced[m.Name] {
+			return true
+		}
+	}
+	return false
 }
 
 // destination returns the folder to unpack an archive into.
@@ -322,7 +421,7 @@ func (s *Service) restore() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, folder := range folders[:min(len(folders), maxSkills)] {
-			if m, err := describe(folder); err == nil {
+			if m, err := describe(folder, folder); err == nil {
 				s.skills[m.Name] = m
 			} else {
 				s.cfg.Log.Warn("skill skipped", "path", folder, "error", err)

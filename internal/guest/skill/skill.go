@@ -46,6 +46,7 @@ type Service struct {
 	end  context.CancelFunc
 
 	load    sync.Once
+	place   sync.Mutex // one archive is unpacked to its folder at a time
 	install sync.Mutex // one installation at a time, since pip and npm do not support concurrent runs
 
 	mu     sync.Mutex

@@ -212,6 +212,45 @@ func TestZip(t *testing.T) {
 	}
 }
 
+// An archive registers only its own skills: neither deleted ones that an earlier archive with the
+// same name left, nor does it change those that are still registered.
+func TestZipWithTheNameOfAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	s := newService(t, Config{})
+	register := func(in RegisterIn, want ...string) []Metadata {
+		t.Helper()
+		out, err := s.Register(t.Context(), in)
+		if d := cmp.Diff(want, names(out.Registered)); err != nil || d != "" {
+			t.Errorf("got error %v and %s, want %q registered", err, d, want)
+		}
+		return out.Registered
+	}
+	skill := func(name string) string { return "---\nname: " + name + "\n---\n" + name }
+	first := register(RegisterIn{File: packZip(t, "SKILL.md", skill("old"), "left.txt", "x")}, "old")[0].Path
+	if _, err := s.Delete(t.Context(), NameIn{"old"}); err != nil {
+		t.Fatal(err)
+	}
+	register(RegisterIn{File: packZip(t, "new/SKILL.md", skill("new"))}, "new")
+	if _, err := os.Stat(filepath.Join(first, "left.txt")); !os.IsNotExist(err) {
+		t.Errorf("file of the deleted skill: got %v, want it removed", err)
+	}
+	register(RegisterIn{File: packZip(t, "SKILL.md", skill("other"))}, "other")
+	register(RegisterIn{File: packZip(t, "new/SKILL.md", skill("new"), "more/SKILL.md", skill("more"))}, "more", "new")
+	if d := cmp.Diff([]string{"more", "new", "other"}, names(s.All())); d != "" {
+		t.Error(d)
+	}
+	for _, name := range names(s.All()) {
+		if c, err := s.Content(t.Context(), NameIn{name}); err != nil || c.Content != name {
+			t.Errorf("content of %s: got %q and error %v", name, c.Content, err)
+		}
+	}
+	dir := write(t, t.TempDir(), "SKILL.md", skill("mine"), "notes.txt", "kept")
+	register(RegisterIn{File: packZip(t, "b/SKILL.md", skill("b")), Path: &dir}, "b")
+	if _, err := os.Stat(filepath.Join(dir, "notes.txt")); err != nil {
+		t.Errorf("file in the folder of the caller: %v, want it kept", err)
+	}
+}
+
 func TestHostileZipLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := newService(t, Config{Archive: archive.Limits{Entries: 100, Bytes: 1000, Packed: 1 << 20}})
