@@ -37,13 +37,19 @@ func serve(t *testing.T, env ...string) string {
 	return launch(t, exec.Command(aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn"), env...)
 }
 
-// launch starts a program and returns the address it reports.
-func launch(t *testing.T, cmd *exec.Cmd, env ...string) string {
+// needBrowser skips a test where its story cannot run.
+func needBrowser(t *testing.T) {
 	t.Helper()
 	testenv.Need(t, "node", "chromium", "bash", "vi")
 	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
 		testenv.Lack(t, "playwright-core is missing; run make deps")
 	}
+}
+
+// launch starts a program and returns the address it reports.
+func launch(t *testing.T, cmd *exec.Cmd, env ...string) string {
+	t.Helper()
+	needBrowser(t)
 	var mu sync.Mutex
 	var log bytes.Buffer
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm-256color"}, env...)

@@ -1,6 +1,7 @@
 // Web terminal: each tab is one shell session over one WebSocket. After a lost
 // connection it reconnects to the same session. After a reload it finds the session
 // by the ID in the URL.
+import { hasExpired, opaque } from "../ui/session.js";
 import { Sign, html, render } from "../ui/ui.js";
 import { Terminal } from "../vendor/xterm/xterm.js";
 import { FitAddon } from "../vendor/xterm-fit/fit.js";
@@ -117,6 +118,7 @@ class Tab {
         remember();
         break;
       case "ready":
+        connected = true;
         this.tries = 0;
         this.refit();
         this.send("resize", { cols: this.term.cols, rows: this.term.rows });
@@ -158,6 +160,7 @@ class Tab {
       draw();
       return;
     }
+    if (status === 0 && connected && await hasExpired(new URL("auth", prefix))) return location.reload();
     this.timer = setTimeout(() => this.connect(), Math.min(10000, 250 * 2 ** Math.min(this.tries, 6)));
   }
 
@@ -188,6 +191,7 @@ function copy(text) {
 
 const tabs = [];
 let active = null;
+let connected = false; // whether a session was ready
 
 function tabButton(tab) {
   const button = Object.assign(document.createElement("button"), { className: "tab", role: "tab", type: "button" });
@@ -242,15 +246,17 @@ function show(tab) {
 }
 
 // remember saves the sessions for a reload: the active one in the URL, which can be
-// shared, and all of them in the storage of this window.
+// shared, and all of them in the storage of this window or else in the fragment.
 function remember() {
   const url = new URL(location.href);
   if (active?.session) url.searchParams.set("session_id", active.session);
   else url.searchParams.delete("session_id");
   url.searchParams.delete("command");
   url.searchParams.delete("ticket");
+  const sessions = tabs.map((t) => t.session).filter(Boolean);
+  if (opaque) url.hash = new URLSearchParams({ tabs: sessions.join() }).toString();
   history.replaceState(null, "", url);
-  memory.setItem("terminal-tabs", JSON.stringify(tabs.map((t) => t.session).filter(Boolean)));
+  memory.setItem("terminal-tabs", JSON.stringify(sessions));
   draw();
 }
 
@@ -283,6 +289,7 @@ paint();
 const wanted = page.searchParams.get("session_id");
 let stored = [];
 try { stored = JSON.parse(memory.getItem("terminal-tabs")) || []; } catch { /* no valid value */ }
+if (opaque) stored = (new URLSearchParams(page.hash.slice(1)).get("tabs") || "").split(",").filter(Boolean);
 const command = page.searchParams.get("command") || "";
 if (command && !wanted) stored = [];
 if (wanted && !stored.includes(wanted)) stored = [wanted];

@@ -3,6 +3,7 @@
 import { Component, createContext, h, render } from "../vendor/preact/preact.js";
 import { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact/hooks.js";
 import htm from "../vendor/htm/htm.js";
+import { hasExpired, isUnsaved } from "./session.js";
 
 export const html = htm.bind(h);
 export { Component, createContext, h, render, useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState };
@@ -66,15 +67,29 @@ function messageOf(data) {
 // State of the connection. Pages show a notice when it is lost and when the session has expired.
 const listeners = new Set();
 let connection = "open";
+let used = false; // whether the server has replied to this page
 /** @param {number} status */
 function report(status) {
-  const next = status === 0 || status === 502 || status === 503 || status === 504 ? "lost" : status === 401 ? "signed out" : "open";
-  if (next === connection) return;
+  used ||= status !== 0;
+  become(status === 0 || status === 502 || status === 503 || status === 504 ? "lost" : status === 401 ? "signed out" : "open");
+}
+
+/** @param {string} next */
+function become(next) {
+  if (next === connection || connection === "expired") return;
   connection = next;
   for (const tell of listeners) tell(next);
 }
 
-/** useConnection returns "open", "lost" or "signed out". While the connection is lost, it polls the server. */
+/** retry calls the server. If it no longer knows this page, such as after a restart of the hub, the page loads again. */
+async function retry() {
+  const reached = await call("auth").then(() => true, (error) => error.status !== 0);
+  if (reached || !used || !(await hasExpired(at("auth")))) return;
+  if (isUnsaved()) become("expired");
+  else location.reload();
+}
+
+/** useConnection returns "open", "lost", "signed out" or "expired". While the connection is lost, it polls the server. */
 export function useConnection() {
   const [state, set] = useState(connection);
   useEffect(() => {
@@ -84,7 +99,7 @@ export function useConnection() {
   }, []);
   useEffect(() => {
     if (state !== "lost") return undefined;
-    const timer = setInterval(() => { call("auth").catch(() => {}); }, 1500);
+    const timer = setInterval(retry, 1500);
     return () => clearInterval(timer);
   }, [state]);
   return state;
@@ -95,7 +110,8 @@ export function Connection() {
   const state = useConnection();
   if (state === "open") return html`<div role="status" class="unseen"></div>`;
   if (state === "lost") return html`<div role="status" class="notice"><span class="spin"></span>Connection lost. Trying again…</div>`;
-  return html`<div role="status" class="notice bad">Your session has ended. <button onClick=${() => location.reload()}>Sign in again</button></div>`;
+  const [what, action] = state === "expired" ? ["The server has restarted. Copy what is not saved.", "Reload the page"] : ["Your session has ended.", "Sign in again"];
+  return html`<div role="status" class="notice bad">${what} <button onClick=${() => location.reload()}>${action}</button></div>`;
 }
 
 /**

@@ -1,6 +1,7 @@
 // The desktop of the sandbox: noVNC over one WebSocket. Parameters in the query or the fragment of the URL:
 // autoconnect, resize (scale, remote, off), view_only, path, ticket, quality, compression, show_dot, reconnect,
 // reconnect_delay, bar, control (auto: watch while an agent or another person is at work).
+import { hasExpired } from "../ui/session.js";
 import RFB from "../vendor/novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);
@@ -15,6 +16,7 @@ const number = (name, otherwise, least, most) => {
 
 let rfb; // the current connection, if any
 let wanted = false; // whether the page should be connected
+let connected = false; // whether it was
 let tries = 0;
 let losses = 0;
 let timer;
@@ -56,6 +58,7 @@ function connect() {
   mine.addEventListener("connect", () => {
     if (mine !== rfb) return;
     tries = 0;
+    connected = true;
     show("Connected", true);
     mine.focus();
   });
@@ -82,9 +85,18 @@ async function ended(clean) {
   if (rfb || !wanted || mine !== losses) return; // the user reconnected or disconnected during the request
   if (status === 401 || status === 403) return show("Not signed in: open this page again with a new ticket (?ticket=…)");
   if (!flag("reconnect", true)) return show(clean ? "The desktop closed the connection" : "The connection was lost");
+  if (status === 0 && connected && await hasExpired(new URL("auth", prefix))) return reload();
   tries++;
   show("The connection was lost; trying again…");
   timer = setTimeout(connect, Math.min(10000, number("reconnect_delay", 250, 50, 60000) * 2 ** Math.min(tries - 1, 6)));
+}
+
+// reload loads the page again and connects.
+function reload() {
+  const url = new URL(location.href);
+  url.searchParams.set("autoconnect", "true");
+  history.replaceState(null, "", url);
+  location.reload();
 }
 
 function apply() {
