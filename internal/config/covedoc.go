@@ -117,7 +117,7 @@ var coveDocs = [][2]string{
 	{"aio", "Path of the aio program that sandboxes run; empty means the one next to this program."},
 	{"venv", "Python virtual environment whose packages are available in sandboxes. " +
 		"Empty means venv below the state directory, or .venv next to this program or its directory. " +
-		"auto builds one below the state directory if none is found; none means no packages."},
+		"auto builds one below the state directory, in the background, if none is found; none means no packages."},
 	{"components", "Directory of installed components, such as VS Code, that are available in sandboxes. " +
 		"Empty means components below the state directory, or .tools/components next to this program or its directory if that exists; " +
 		"none means no components."},

@@ -96,8 +96,8 @@ func (v machineVerbs) fix(ctx context.Context, cfg *config.Cove, environ []strin
 		if !f.ok && f.venv {
 			step("building the Python environment of sandboxes, which takes a minute", func() error {
 				with := *cfg
-				with.Venv = config.AutoVenv
-				with, err := makeVenv(ctx, with, environ, requirements, host.Log("error", "text", v.std.Err))
+				with.Venv = builtVenv(with)
+				err := buildVenv(ctx, with, environ, requirements, host.Log("error", "text", v.std.Err))
 				if err == nil {
 					cfg.Venv = with.Venv
 				}

@@ -205,10 +205,12 @@ func serveHub(ctx context.Context, cfg config.Cove, environ []string, version st
 		defer m.Leave() // when everything is closed
 		l = m
 	}
-	if cfg, err = makeVenv(ctx, cfg, environ, requirements, log); err != nil {
+	cfg, stopBuild, err := startVenv(ctx, cfg, environ, requirements, log)
+	if err != nil {
 		l.Close()
 		return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
+	defer stopBuild()
 	provider, err := openProvider(ctx, cfg, log)
 	if err != nil {
 		l.Close()

@@ -63,6 +63,7 @@ telemetry/metric:
 auth/peer:
 system/disposition:
 system/proc: system/disposition
+system/pyenv: filesystem/atomicfile system/proc
 network/socks:
 filesystem/subpath:
 system/sudo:
@@ -169,7 +170,7 @@ guest/convert: guest/internal/document guest/internal/pathname guest/internal/py
 guest/file: filesystem/archive guest/file/internal/access guest/file/internal/editor guest/file/internal/text
 	guest/file/internal/transfer guest/file/internal/tree api/op system/proc
 guest/jupyter: guest/internal/kernel guest/internal/pathname guest/internal/session api/op
-	system/proc
+	system/proc system/pyenv
 guest/node: guest/internal/environ guest/internal/kernel guest/internal/pathname
 	guest/internal/session api/op system/proc
 guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty guest/internal/session
@@ -286,7 +287,7 @@ app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind
 	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/mcp/upstream surface/rest
 	api/toolset /web
 app/cove: /api /client /deploy app/cove/login app/host filesystem/archive filesystem/atomicfile auth network/certificate config
-	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc provider/docker provider/kubernetes
+	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc system/pyenv provider/docker provider/kubernetes
 	provider/local hub/replica sandbox surface/cli surface/mcp surface/mcp/upstream surface/rest /web
 
 # mains

@@ -97,7 +97,7 @@ var libraries = []Library{
 			"internal/filesystem/atomicfile", "internal/filesystem/inotify", "internal/filesystem/lockfile", "internal/guest/...",
 			"internal/hub/internal/audit", "internal/hub/internal/tenant",
 			"internal/network/egress", "internal/provider/...", "internal/system/containerinit",
-			"internal/system/disposition", "internal/system/isolate/...", "internal/system/proc", "internal/system/sudo",
+			"internal/system/disposition", "internal/system/isolate/...", "internal/system/proc", "internal/system/pyenv", "internal/system/sudo",
 			"test/cluster", "test/lane",
 		},
 		Tests: []string{"test/e2e"}, Reason: "operations, surfaces and most of the hub are independent of the kernel"},

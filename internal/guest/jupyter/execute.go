@@ -86,6 +86,9 @@ func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit
 	if err != nil {
 		return outcome{}, err
 	}
+	if err := s.ensurePython(ctx, op.Value(in.KernelName), emit); err != nil {
+		return outcome{}, err
+	}
 	if stateful || op.Value(in.SessionID) != "" {
 		return s.runInSession(ctx, in, dir, limit, emit)
 	}

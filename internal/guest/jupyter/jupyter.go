@@ -23,10 +23,13 @@ import (
 
 // Config of the service.
 type Config struct {
-	Runner      *proc.Runner
-	Python      string // interpreter with the highest priority; empty: none
-	Version     string // preferred Python version, if it is installed; empty: none
-	Venv        string // Python environment whose kernel is preferred; empty: none
+	Runner  *proc.Runner
+	Python  string // interpreter with the highest priority; empty: none
+	Version string // preferred Python version, if it is installed; empty: none
+	// Venv is the Python environment whose kernel is preferred; empty: none. It is built on first
+	// use if there is no Python kernel.
+	Venv        string
+	Packages    string // that such an environment gets; empty: ipykernel
 	Home        string
 	Workspace   string        // where code runs; empty: the home
 	State       string        // folder for the sockets of kernels, unless its path is too long; empty: the temporary folder
@@ -57,12 +60,13 @@ type Service struct {
 	grace time.Duration // how long an interrupted cell may take to end
 	limit int64         // how many bytes of a cell's output are kept
 
-	turns chan struct{} // limits the calls without a session
-	pool  *pool
-	specs specs
-	life  context.Context // ends with the service
-	end   context.CancelFunc
-	tasks sync.WaitGroup // kernels that are being ended
+	turns     chan struct{} // limits the calls without a session
+	pool      *pool
+	specs     specs
+	installer *installer
+	life      context.Context // ends with the service
+	end       context.CancelFunc
+	tasks     sync.WaitGroup // kernels that are being ended
 
 	mu       sync.Mutex // guards what follows and all sessions
 	sessions *session.Table[*Session]
@@ -81,6 +85,9 @@ func New(c Config) *Service {
 	if c.Workspace == "" {
 		c.Workspace = c.Home
 	}
+	if c.Packages == "" {
+		c.Packages = "ipykernel\n"
+	}
 	if c.Disabled {
 		c.Warm = 0
 	}
@@ -98,6 +105,7 @@ func New(c Config) *Service {
 		Busy: func(ss *Session) bool { return ss.k != nil && time.Since(ss.k.SharedUse()) < ss.Idle() }, // by other clients, such as JupyterLab
 	})
 	s.life, s.end = context.WithCancel(context.Background())
+	s.installer = s.newInstaller()
 	s.specs.find = func(ctx context.Context) ([]kernel.Spec, error) {
 		return kernel.Find(ctx, kernel.FindConfig{Runner: c.Runner, Venv: c.Venv, Python: c.Python, Version: c.Version, Log: c.Log})
 	}
@@ -138,7 +146,7 @@ func (s *Service) Ops() []op.Op {
 // call, failed if the last start failed, otherwise ready.
 func (s *Service) State() (state, why string) {
 	if err := s.specs.missing(); err != nil {
-		return "absent", err.Error()
+		return "absent", s.describeMissing(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

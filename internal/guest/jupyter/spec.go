@@ -160,7 +160,7 @@ func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 		WarmKernels:     s.pool.size(), Kernels: describeKernels(list),
 	}
 	if err != nil {
-		i.KernelDetection = err.Error()
+		i.KernelDetection = s.describeMissing(err)
 	} else if len(list) > 0 {
 		i.DefaultKernel = list[0].Name
 	}
