@@ -90,6 +90,12 @@ func (i *installer) begin() (<-chan struct{}, error) {
 	return i.done, nil
 }
 
+func (i *installer) isRunning() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.done != nil
+}
+
 func (i *installer) finish(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -105,6 +111,9 @@ func (s *Service) ensurePython(ctx context.Context, name string, emit func(kerne
 		return nil
 	}
 	for _, age := range []time.Duration{anyAge, time.Second} { // it may have been installed after the search
+		if s.installer.isRunning() { // a search is slow then
+			break
+		}
 		if _, err := s.specs.get(ctx, age); !errors.Is(err, kernel.ErrNoPython) {
 			return nil // kernelSpec reports other errors
 		}
