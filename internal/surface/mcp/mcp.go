@@ -109,7 +109,7 @@ func New(c Config) *Handler {
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.build = sync.OnceValue(h.newEngine)
 	h.upstreams = upstream.New(upstream.Config{Name: c.Name, Version: c.Version, Log: c.Log, Store: c.Store,
-		Reserved: h.isOwnTool, Wrap: h.wrapForwarded})
+		Reserved: h.reserves, Wrap: h.wrapForwarded})
 	return h
 }
 

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
 const (
@@ -60,6 +62,22 @@ func (h *Handler) addOffers(e *engine) {
 		}
 		e.server.AddResource(&mcp.Resource{URI: r.URI, Name: r.Name, Title: r.Title, Description: r.Doc, MIMEType: r.Type}, h.readOffered)
 	}
+}
+
+// ownsResource reports whether a URI, or the template of URIs, belongs to the program.
+func (h *Handler) ownsResource(uri string) bool {
+	scheme, _, _ := strings.Cut(uri, ":")
+	same := func(own string) bool { return strings.HasPrefix(own, strings.ToLower(scheme)+":") }
+	if h.Resources != nil && slices.ContainsFunc(h.Resources.Offers(), func(r toolset.Resource) bool { return same(r.URI) }) {
+		return true
+	}
+	if h.Files != nil {
+		fixed, _, _ := strings.Cut(uri, "{") // url.Parse refuses braces in hosts
+		if _, own := filePath(fixed); own {
+			return true
+		}
+	}
+	return h.Guide != nil && same(guideURI) || h.Skills != nil && same(skillScheme+":")
 }
 
 func (h *Handler) readOffered(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
@@ -180,6 +198,7 @@ func (h *Handler) listPrompts(ctx context.Context, next mcp.MethodHandler, req m
 		return list, nil //nolint:nilerr // the prompts of other servers remain
 	}
 	for _, s := range skills {
+		list.Prompts = slices.DeleteFunc(list.Prompts, func(p *mcp.Prompt) bool { return p.Name == s.Name })
 		list.Prompts = append(list.Prompts, &mcp.Prompt{Name: s.Name, Description: s.Description})
 	}
 	return list, nil

@@ -31,10 +31,19 @@ func (h *Handler) Mounted(ctx context.Context) []upstream.Status {
 	return h.upstreams.Status(ctx)
 }
 
-// isOwnTool reports whether a name belongs to a tool of the program itself.
-func (h *Handler) isOwnTool(name string) bool {
-	_, own := h.build().set.Get(name)
-	return own
+// reserves reports whether a name belongs to a feature of the program itself. Resources and
+// templates are those that its own readers accept. Its prompts, the skills, change; getPrompt and
+// listPrompts prefer them.
+func (h *Handler) reserves(kind upstream.Kind, name string) bool {
+	switch kind {
+	case upstream.Tool:
+		_, own := h.build().set.Get(name)
+		return own
+	case upstream.Resource, upstream.Template:
+		return h.ownsResource(name)
+	default:
+		return false
+	}
 }
 
 // wrapForwarded adds to a tool of another server what handle adds to the program's own.

@@ -120,15 +120,20 @@ func (s *Servers) Subscribe(ctx context.Context, uri string) bool {
 func (s *Servers) Unsubscribe(uri string) bool { return s.resourceOwner(uri) != nil }
 
 func (s *Servers) resourceOwner(uri string) *mount {
+	if m := s.owners.of(Resource, uri); m != nil {
+		return m
+	}
+	if m := s.owners.of(Template, uri); m != nil { // a completion names the template
+		return m
+	}
 	for _, m := range s.all() {
 		m.mu.Lock()
-		owns := slices.Contains(m.resources, uri) || slices.ContainsFunc(m.templates, func(t string) bool {
-			prefix, _, _ := strings.Cut(t, "{")
-			return prefix != "" && strings.HasPrefix(uri, prefix)
-		})
+		templates := m.templates.byName
 		m.mu.Unlock()
-		if owns {
-			return m
+		for t := range templates {
+			if prefix, _, _ := strings.Cut(t, "{"); prefix != "" && strings.HasPrefix(uri, prefix) {
+				return m
+			}
 		}
 	}
 	return nil
@@ -142,7 +147,7 @@ func (s *Servers) Complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.Co
 	}
 	owner, ref := s.resourceOwner(r.Params.Ref.URI), *r.Params.Ref
 	if r.Params.Ref.Type == "ref/prompt" {
-		owner = s.promptOwner(ref.Name)
+		owner = s.owners.of(Prompt, ref.Name)
 		if owner != nil && !owner.Bare {
 			ref.Name = strings.TrimPrefix(ref.Name, owner.Name+"_")
 		}
@@ -156,16 +161,4 @@ func (s *Servers) Complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.Co
 			p.Meta, p.Ref = meta, &ref
 			return l.conn.Complete(ctx, &p)
 		})
-}
-
-func (s *Servers) promptOwner(name string) *mount {
-	for _, m := range s.all() {
-		m.mu.Lock()
-		owns := slices.Contains(m.prompts, name)
-		m.mu.Unlock()
-		if owns {
-			return m
-		}
-	}
-	return nil
 }

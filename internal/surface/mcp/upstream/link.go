@@ -130,18 +130,9 @@ func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOpti
 		o.Capabilities = &caps
 	}
 	if kind == linkControl {
-		changed := func() {
-			l.m.s.work.Go(func() {
-				ctx, cancel := context.WithTimeout(l.m.life, connectLimit)
-				defer cancel()
-				if err := l.m.refresh(ctx); err != nil && ctx.Err() == nil {
-					l.m.s.cfg.Log.Warn("cannot list the tools of an MCP server", "server", l.m.Name, "error", err)
-				}
-			})
-		}
-		o.ToolListChangedHandler = func(context.Context, *mcp.ToolListChangedRequest) { changed() }
-		o.PromptListChangedHandler = func(context.Context, *mcp.PromptListChangedRequest) { changed() }
-		o.ResourceListChangedHandler = func(context.Context, *mcp.ResourceListChangedRequest) { changed() }
+		o.ToolListChangedHandler = func(context.Context, *mcp.ToolListChangedRequest) { l.m.refreshSoon() }
+		o.PromptListChangedHandler = func(context.Context, *mcp.PromptListChangedRequest) { l.m.refreshSoon() }
+		o.ResourceListChangedHandler = func(context.Context, *mcp.ResourceListChangedRequest) { l.m.refreshSoon() }
 		o.ResourceUpdatedHandler = func(ctx context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 			_ = l.m.s.local.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: r.Params.URI})
 		}

@@ -2,10 +2,9 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,20 +40,44 @@ type mount struct {
 	state   string
 	why     string
 	settled chan struct{} // closed after the first attempt to connect
+	before  *mount        // the server that this one replaces
+	closed  chan struct{} // closed when nothing of the server is offered any more
 	control *link         // lists the server's features and receives its notifications
 	modern  *link         // for requests without a session
 	links   map[*mcp.ServerSession]*link
 	idle    *time.Timer
 
-	tools     map[string]*mcp.Tool // by the name under which it is offered
-	prompts   []string
-	resources []string
-	templates []string
+	refreshing sync.Mutex // held while features are listed or removed
+	waiting    bool       // a refresh waits for refreshing
+
+	tools     offers[*mcp.Tool]
+	prompts   offers[*mcp.Prompt]
+	resources offers[*mcp.Resource]
+	templates offers[*mcp.ResourceTemplate]
+}
+
+func (s *Servers) newMount(server Server) *mount {
+	m := &mount{Server: server, s: s, state: "connecting", settled: make(chan struct{}), closed: make(chan struct{}),
+		links: map[*mcp.ServerSession]*link{}}
+	m.life, m.stop = context.WithCancel(s.life)
+	m.tools = offers[*mcp.Tool]{kind: Tool, add: m.addTool, remove: func(names ...string) { s.local.RemoveTools(names...) }}
+	m.prompts = offers[*mcp.Prompt]{kind: Prompt, add: m.addPrompt, remove: func(names ...string) { s.local.RemovePrompts(names...) }}
+	m.resources = offers[*mcp.Resource]{kind: Resource,
+		add:    func(_ string, r *mcp.Resource) { s.local.AddResource(r, m.readResource) },
+		remove: func(uris ...string) { s.local.RemoveResources(uris...) }}
+	m.templates = offers[*mcp.ResourceTemplate]{kind: Template,
+		add:    func(_ string, t *mcp.ResourceTemplate) { s.local.AddResourceTemplate(t, m.readResource) },
+		remove: func(uris ...string) { s.local.RemoveResourceTemplates(uris...) }}
+	return m
 }
 
 // begin connects the server in the background and keeps it connected. mu of Servers is held.
 func (m *mount) begin() {
 	m.s.work.Go(func() {
+		if m.before != nil { // otherwise its names are still in use
+			<-m.before.closed
+			m.before = nil
+		}
 		pause := firstBackoff
 		for m.life.Err() == nil {
 			l, err := m.openOnce()
@@ -164,16 +187,21 @@ func (m *mount) startIdleTimer() {
 	})
 }
 
-// close ends all connections and removes what the server offered.
+// close removes what the server offered and ends all connections.
 func (m *mount) close() {
+	m.refreshing.Lock() // a refresh ends with life, and does not begin after it
+	m.tools.replace(m, nil)
+	m.prompts.replace(m, nil)
+	m.resources.replace(m, nil)
+	m.templates.replace(m, nil)
+	m.refreshing.Unlock()
+	close(m.closed)
 	m.mu.Lock()
 	all := []*link{m.control, m.modern}
 	for _, l := range m.links {
 		all = append(all, l)
 	}
 	m.control, m.modern, m.links = nil, nil, map[*mcp.ServerSession]*link{}
-	tools := slices.Collect(maps.Keys(m.tools))
-	m.tools = nil
 	if m.idle != nil {
 		m.idle.Stop()
 	}
@@ -183,11 +211,6 @@ func (m *mount) close() {
 			l.close()
 		}
 	}
-	m.s.owners.release(tools)
-	m.s.local.RemoveTools(tools...)
-	m.s.local.RemovePrompts(m.prompts...)
-	m.s.local.RemoveResources(m.resources...)
-	m.s.local.RemoveResourceTemplates(m.templates...)
 }
 
 // offeredName is the name under which a feature of the server is offered.
@@ -198,12 +221,33 @@ func (m *mount) offeredName(name string) string {
 	return m.Name + "_" + name
 }
 
+// refreshSoon lists the features again in the background. One refresh can wait for another, because
+// a server may report changes at any rate.
+func (m *mount) refreshSoon() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting || m.life.Err() != nil {
+		return
+	}
+	m.waiting = true
+	m.s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(m.life, connectLimit)
+		defer cancel()
+		if err := m.refresh(ctx); err != nil && ctx.Err() == nil {
+			m.s.cfg.Log.Warn("cannot list the tools of an MCP server", "server", m.Name, "error", err)
+		}
+	})
+}
+
 // refresh lists the features of the server and offers them. It removes those that do not exist any more.
 func (m *mount) refresh(ctx context.Context) error {
+	m.refreshing.Lock()
+	defer m.refreshing.Unlock()
 	m.mu.Lock()
 	l := m.control
+	m.waiting = false
 	m.mu.Unlock()
-	if l == nil {
+	if l == nil || m.life.Err() != nil {
 		return nil
 	}
 	caps := l.conn.InitializeResult().Capabilities
@@ -211,59 +255,54 @@ func (m *mount) refresh(ctx context.Context) error {
 		caps = &mcp.ServerCapabilities{}
 	}
 	if caps.Tools != nil {
-		if err := m.refreshTools(ctx, l); err != nil {
+		tools, err := collect(l.conn.Tools(ctx, nil), func(t *mcp.Tool) string { return m.offeredName(t.Name) })
+		if err != nil {
 			return fmt.Errorf("cannot list its tools: %w", err)
 		}
+		maps.DeleteFunc(tools, func(name string, _ *mcp.Tool) bool { return !isToolName(name) })
+		m.tools.replace(m, tools)
 	}
 	if caps.Prompts != nil {
-		m.refreshPrompts(ctx, l)
+		if prompts, err := collect(l.conn.Prompts(ctx, nil), func(p *mcp.Prompt) string { return m.offeredName(p.Name) }); err == nil {
+			m.prompts.replace(m, prompts)
+		}
 	}
 	if caps.Resources != nil {
-		m.refreshResources(ctx, l)
+		if all, err := collect(l.conn.Resources(ctx, nil), func(r *mcp.Resource) string { return r.URI }); err == nil {
+			m.resources.replace(m, all)
+		}
+		all, err := collect(l.conn.ResourceTemplates(ctx, nil), func(t *mcp.ResourceTemplate) string { return t.URITemplate })
+		if err == nil {
+			m.templates.replace(m, all)
+		}
 	}
 	return nil
 }
 
-func (m *mount) refreshTools(ctx context.Context, l *link) error {
-	found := map[string]*mcp.Tool{}
-	for t, err := range l.conn.Tools(ctx, nil) {
+// collect reads a list, up to its limit.
+func collect[F any](list iter.Seq2[F, error], name func(F) string) (map[string]F, error) {
+	found := map[string]F{}
+	for f, err := range list {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if name := m.offeredName(t.Name); len(found) < maxFeatures && isToolName(name) {
-			found[name] = t
-		}
-	}
-	m.mu.Lock()
-	old := m.tools
-	m.tools = found
-	m.mu.Unlock()
-	var removed []string
-	for name := range old {
-		if found[name] == nil {
-			removed = append(removed, name)
+		if found[name(f)] = f; len(found) == maxFeatures {
+			break
 		}
 	}
-	if len(removed) > 0 {
-		m.s.owners.release(removed)
-		m.s.local.RemoveTools(removed...)
-	}
-	for name, t := range found {
-		if m.s.cfg.Reserved(name) || !m.s.owners.claim(name, m.Name) {
-			m.s.cfg.Log.Warn("tool name of an MCP server is already in use", "server", m.Name, "tool", name)
-			continue
-		}
-		if old[name] != nil && sameJSON(old[name], t) {
-			continue
-		}
-		offered := *t
-		offered.Name = name
-		if err := try(func() { m.s.local.AddTool(&offered, m.s.cfg.Wrap(m.callTool(t.Name))) }); err != nil {
-			m.s.owners.release([]string{name})
-			m.s.cfg.Log.Warn("tool of an MCP server is invalid", "server", m.Name, "tool", name, "error", err)
-		}
-	}
-	return nil
+	return found, nil
+}
+
+func (m *mount) addTool(name string, t *mcp.Tool) {
+	offered := *t
+	offered.Name = name
+	m.s.local.AddTool(&offered, m.s.cfg.Wrap(m.callTool(t.Name)))
+}
+
+func (m *mount) addPrompt(name string, p *mcp.Prompt) {
+	offered := *p
+	offered.Name = name
+	m.s.local.AddPrompt(&offered, m.getPrompt(p.Name))
 }
 
 func isToolName(name string) bool {
@@ -273,68 +312,6 @@ func isToolName(name string) bool {
 	return strings.IndexFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_-./", r)
 	}) < 0
-}
-
-func sameJSON(a, b any) bool {
-	x, err := json.Marshal(a)
-	y, err2 := json.Marshal(b)
-	return err == nil && err2 == nil && string(x) == string(y)
-}
-
-func (m *mount) refreshPrompts(ctx context.Context, l *link) {
-	var names []string
-	for p, err := range l.conn.Prompts(ctx, nil) {
-		if err != nil || len(names) == maxFeatures {
-			break
-		}
-		offered, original := *p, p.Name
-		offered.Name = m.offeredName(p.Name)
-		names = append(names, offered.Name)
-		m.s.local.AddPrompt(&offered, m.getPrompt(original))
-	}
-	m.s.local.RemovePrompts(missing(m.prompts, names)...)
-	m.prompts = names
-}
-
-func (m *mount) refreshResources(ctx context.Context, l *link) {
-	var uris, templates []string
-	for r, err := range l.conn.Resources(ctx, nil) {
-		if err != nil || len(uris) == maxFeatures {
-			break
-		}
-		if try(func() { m.s.local.AddResource(r, m.readResource) }) == nil {
-			uris = append(uris, r.URI)
-		}
-	}
-	for t, err := range l.conn.ResourceTemplates(ctx, nil) {
-		if err != nil || len(templates) == maxFeatures {
-			break
-		}
-		if try(func() { m.s.local.AddResourceTemplate(t, m.readResource) }) == nil {
-			templates = append(templates, t.URITemplate)
-		}
-	}
-	m.s.local.RemoveResources(missing(m.resources, uris)...)
-	m.s.local.RemoveResourceTemplates(missing(m.templates, templates)...)
-	m.mu.Lock()
-	m.resources, m.templates = uris, templates
-	m.mu.Unlock()
-}
-
-// missing returns the strings of old that are not in current.
-func missing(old, current []string) []string {
-	return slices.DeleteFunc(slices.Clone(old), func(s string) bool { return slices.Contains(current, s) })
-}
-
-// try returns a panic of add as an error: the SDK panics if a feature is invalid.
-func try(add func()) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	add()
-	return nil
 }
 
 // errUnreachable describes a server that cannot be reached to an agent.

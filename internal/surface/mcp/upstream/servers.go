@@ -36,8 +36,8 @@ const (
 type Config struct {
 	Name    string // of this program, as other servers see it
 	Version string
-	// Reserved reports whether a tool name belongs to the program itself.
-	Reserved func(tool string) bool
+	// Reserved reports whether a name belongs to a feature of the program itself.
+	Reserved func(kind Kind, name string) bool
 	// Wrap adds to a forwarded tool what all tools of the program have in common.
 	Wrap func(mcp.ToolHandler) mcp.ToolHandler
 	// Store stores results that are too long for a model; nil: they are truncated.
@@ -85,7 +85,7 @@ type Servers struct {
 
 // New returns an empty list of servers; it starts nothing.
 func New(c Config) *Servers {
-	s := &Servers{cfg: c, mounts: map[string]*mount{}, owners: owners{byTool: map[string]string{}}}
+	s := &Servers{cfg: c, mounts: map[string]*mount{}, owners: owners{by: map[feature]*mount{}}}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -105,9 +105,8 @@ func (s *Servers) Begin(local *mcp.Server) {
 func (s *Servers) Mount(server Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remove(server.Name)
-	m := &mount{Server: server, s: s, state: "connecting", settled: make(chan struct{}), links: map[*mcp.ServerSession]*link{}}
-	m.life, m.stop = context.WithCancel(s.life)
+	m := s.newMount(server)
+	m.before = s.remove(server.Name)
 	s.mounts[server.Name] = m
 	if s.local != nil {
 		m.begin()
@@ -121,15 +120,25 @@ func (s *Servers) Unmount(name string) {
 	s.remove(name)
 }
 
-// remove removes a server. mu is held.
-func (s *Servers) remove(name string) {
-	if m := s.mounts[name]; m != nil {
-		delete(s.mounts, name)
-		m.stop()
-		if s.local != nil {
-			s.work.Go(m.close)
-		}
+// remove removes a server, and returns it if it may still offer something. Servers whose names it
+// used offer them then. mu is held.
+func (s *Servers) remove(name string) *mount {
+	m := s.mounts[name]
+	if m == nil {
+		return nil
 	}
+	delete(s.mounts, name)
+	m.stop()
+	if s.local == nil {
+		return nil
+	}
+	s.work.Go(func() {
+		m.close()
+		for _, other := range s.all() {
+			other.refreshSoon()
+		}
+	})
+	return m
 }
 
 // Close ends all connections and processes, and waits for them. It is idempotent.
@@ -178,14 +187,19 @@ func (s *Servers) Status(ctx context.Context) []Status {
 	var out []Status
 	for _, m := range s.all() {
 		m.mu.Lock()
-		out = append(out, Status{Name: m.Name, State: m.state, Why: m.why, Tools: slices.Sorted(maps.Keys(m.tools))})
+		out = append(out, Status{Name: m.Name, State: m.state, Why: m.why, Tools: slices.Sorted(maps.Keys(m.tools.byName))})
 		m.mu.Unlock()
 	}
 	return out
 }
 
 // Owner returns the server that offers a tool; empty: none does.
-func (s *Servers) Owner(tool string) string { return s.owners.of(tool) }
+func (s *Servers) Owner(tool string) string {
+	if m := s.owners.of(Tool, tool); m != nil {
+		return m.Name
+	}
+	return ""
+}
 
 // Tools returns the tools of a server, or of all servers if name is empty. A server that
 // failed before its tools were listed is an error.
@@ -197,7 +211,7 @@ func (s *Servers) Tools(name string) ([]*mcp.Tool, error) {
 		}
 		m.mu.Lock()
 		state, why := m.state, m.why
-		for tool, t := range m.tools {
+		for tool, t := range m.tools.byName {
 			offered := *t
 			offered.Name = tool
 			all = append(all, &offered)
@@ -213,18 +227,15 @@ func (s *Servers) Tools(name string) ([]*mcp.Tool, error) {
 // Call calls a tool for a caller that is not an MCP client. Questions of the server are
 // refused, because the caller cannot answer them.
 func (s *Servers) Call(ctx context.Context, tool string, args json.RawMessage) (*mcp.CallToolResult, error) {
-	owner := s.Owner(tool)
-	s.mu.Lock()
-	m := s.mounts[owner]
-	s.mu.Unlock()
-	var t *mcp.Tool
-	if m != nil {
-		m.mu.Lock()
-		t = m.tools[tool]
-		m.mu.Unlock()
+	m := s.owners.of(Tool, tool)
+	if m == nil {
+		return nil, op.Errorf(op.NotFound, "no MCP server has the tool %q; list tools with GET /v1/mcp/all/tools", tool)
 	}
-	if t == nil {
-		return nil, op.Errorf(op.NotFound, "server %q has no tool %q", owner, tool)
+	m.mu.Lock()
+	t := m.tools.byName[tool]
+	m.mu.Unlock()
+	if t == nil { // it is being added or removed
+		return nil, op.Errorf(op.NotFound, "server %q has no tool %q; list its tools with GET /v1/mcp/%s/tools", m.Name, tool, m.Name)
 	}
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage(`{}`)
@@ -246,35 +257,4 @@ func (s *Servers) Call(ctx context.Context, tool string, args json.RawMessage) (
 
 func failed(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}
-}
-
-// owners knows which server offers a tool.
-type owners struct {
-	mu     sync.Mutex
-	byTool map[string]string
-}
-
-// claim reserves the name of a tool for a server. The first server with a name gets it.
-func (o *owners) claim(tool, server string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if owner, taken := o.byTool[tool]; taken && owner != server {
-		return false
-	}
-	o.byTool[tool] = server
-	return true
-}
-
-func (o *owners) release(tools []string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, tool := range tools {
-		delete(o.byTool, tool)
-	}
-}
-
-func (o *owners) of(tool string) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.byTool[tool]
 }
