@@ -306,7 +306,7 @@ func renderSearch(out any, _ map[string]any) toolset.Result {
 	return toolset.Result{Text: strings.TrimSuffix(b.String(), "\n")}
 }
 
-func renderGrep(out any, _ map[string]any) toolset.Result {
+func renderGrep(out any, in map[string]any) toolset.Result {
 	o := toObject(out)
 	var b strings.Builder
 	for _, item := range o.list("matches") {
@@ -326,7 +326,8 @@ func renderGrep(out any, _ map[string]any) toolset.Result {
 		r.Text = "[no matches]"
 	}
 	if more, _ := o["truncated"].(bool); more {
-		r.Text = addNote(r.Text, "there are more matches; continue with offset %d more", o.number("match_count"))
+		r.Text = addNote(r.Text, "there are more matches; continue with offset %d",
+			object(in).number("offset")+o.number("match_count"))
 	}
 	return r
 }

@@ -92,6 +92,9 @@ func (h *Handler) middleware(e *engine) mcp.Middleware {
 				}
 			}
 			result, err := next(ctx, method, req)
+			if read, ok := result.(*mcp.ReadResourceResult); ok && err == nil {
+				return readResult{read}, nil
+			}
 			if list, ok := result.(*mcp.ListToolsResult); ok && err == nil {
 				_, call := receiveCall(ctx, req.GetExtra())
 				f, _ := h.filterOf(ctx, req.GetExtra(), call)

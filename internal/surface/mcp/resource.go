@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -99,6 +100,35 @@ func dataResource(uri, media string, data []byte, err error) (*mcp.ReadResourceR
 
 func textResource(uri, media, text string) *mcp.ReadResourceResult {
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: media, Text: text}}}
+}
+
+// readResult is the content of a resource. Unlike the SDK's type, it keeps an empty text, because
+// clients require a text or bytes.
+type readResult struct{ *mcp.ReadResourceResult }
+
+func (r readResult) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(r.ReadResourceResult)
+	isEmpty := func(c *mcp.ResourceContents) bool { return c.Text == "" && c.Blob == nil }
+	if err != nil || !slices.ContainsFunc(r.Contents, isEmpty) {
+		return b, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, err
+	}
+	var contents []map[string]json.RawMessage
+	if err := json.Unmarshal(all["contents"], &contents); err != nil {
+		return nil, err
+	}
+	for i, c := range r.Contents {
+		if isEmpty(c) {
+			contents[i]["text"] = json.RawMessage(`""`)
+		}
+	}
+	if all["contents"], err = json.Marshal(contents); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }
 
 // resourceError returns an error as an error of the protocol.

@@ -86,13 +86,18 @@ func (h *Handler) ToolsOf(ctx context.Context, server string) ([]any, error) {
 	return all, nil
 }
 
-// CallOf calls a tool of a server, named with or without the server's name. The result is
-// that of the protocol.
+// hasGroup reports whether a server is a group of the program's own tools.
+func (e *engine) hasGroup(server string) bool {
+	return slices.ContainsFunc(e.set.Tools, func(t toolset.Tool) bool { return t.Server == server })
+}
+
+// CallOf calls a tool of a server, named with or without the server's name. Older names belong to
+// all groups, because clients know them from different ones. The result is that of the protocol.
 func (h *Handler) CallOf(ctx context.Context, server, name string, args json.RawMessage) (any, error) {
 	e := h.build()
 	h.upstreams.Await(ctx)
 	for _, candidate := range []string{name, server + "_" + name} {
-		if t, ok := e.set.Get(candidate); ok && (server == allServers || t.Server == server) {
+		if t, ok := e.set.Get(candidate); ok && (server == allServers || t.Server == server || t.Older && e.hasGroup(server)) {
 			return h.callOwn(ctx, e, t, args)
 		}
 		if owner := h.upstreams.Owner(candidate); owner != "" && (server == allServers || owner == server) {

@@ -2,6 +2,11 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/api/toolset"
@@ -67,6 +72,62 @@ func TestNamesOfTheProgram(t *testing.T) {
 	} {
 		if got := h.reserves(x.kind, x.name); got != x.own {
 			t.Errorf("%s %s: got %v, want %v", x.kind, x.name, got, x.own)
+		}
+	}
+}
+
+// TestEmptyResource: clients of all versions receive the text of an empty resource.
+func TestEmptyResource(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Config{Files: shelf{}})
+	for _, version := range versions {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,`+
+			`"method":"resources/read","params":{"uri":"file:///empty","_meta":{"io.modelcontextprotocol/protocolVersion":"`+version+
+			`","io.modelcontextprotocol/clientCapabilities":{}}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"Mcp-Protocol-Version": version, "Accept": "application/json",
+			"Mcp-Method": "resources/read", "Mcp-Name": "file:///empty"} {
+			req.Header.Set(name, value)
+		}
+		res, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		var reply struct {
+			Result struct{ Contents json.RawMessage }
+		}
+		if err := errors.Join(err, json.Unmarshal(b, &reply)); err != nil ||
+			string(reply.Result.Contents) != `[{"mimeType":"text/plain","text":"","uri":"file:///empty"}]` {
+			t.Errorf("%s: got %s, %v, want an empty text", version, b, err)
+		}
+	}
+}
+
+// TestOlderNames: tools with older names can be called under the name of every group, other tools
+// only under their own.
+func TestOlderNames(t *testing.T) {
+	t.Parallel()
+	h := New(Config{Tools: func() []toolset.Tool {
+		all := FromOps(toys())
+		for i := range all {
+			all[i].Server, all[i].Older = "shell", all[i].Name == "text"
+			if all[i].Name == "list" {
+				all[i].Server = "sandbox"
+			}
+		}
+		return all
+	}})
+	t.Cleanup(func() { h.Close() })
+	for _, x := range []struct {
+		server, tool string
+		ok           bool
+	}{{"shell", "text", true}, {"sandbox", "text", true}, {"all", "text", true}, {"added", "text", false}, {"sandbox", "object", false}} {
+		if _, err := h.CallOf(t.Context(), x.server, x.tool, json.RawMessage(`{}`)); (err == nil) != x.ok {
+			t.Errorf("%s of %s: got %v, want success: %v", x.tool, x.server, err, x.ok)
 		}
 	}
 }
