@@ -109,7 +109,10 @@ func New(c Config) *Handler {
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.build = sync.OnceValue(h.newEngine)
 	h.upstreams = upstream.New(upstream.Config{Name: c.Name, Version: c.Version, Log: c.Log, Store: c.Store,
-		Reserved: h.reserves, Wrap: h.wrapForwarded})
+		Reserved: h.reserves, Wrap: h.wrapForwarded, Identify: func(extra *mcp.RequestExtra) string {
+			_, call := receiveCall(context.Background(), extra)
+			return callerID(call)
+		}})
 	return h
 }
 

@@ -155,16 +155,20 @@ func withOwner(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
+// callerID identifies the credentials of a caller.
+func callerID(c *op.Call) string {
+	id := c.Subject + "\x00" + c.KeyID
+	if c.Share != nil {
+		id += "\x00" + c.Share.ID
+	}
+	return id
+}
+
 // bindSessions allows only the caller that opened a session to use it. Other callers that
 // know its ID are refused.
 func bindSessions(next http.Handler) http.Handler {
 	verify := func(_ context.Context, _ string, r *http.Request) (*auth.TokenInfo, error) {
-		c := op.CallOf(r.Context())
-		id := c.Subject + "\x00" + c.KeyID
-		if c.Share != nil {
-			id += "\x00" + c.Share.ID
-		}
-		return &auth.TokenInfo{UserID: "caller " + id, Expiration: time.Now().Add(time.Hour)}, nil
+		return &auth.TokenInfo{UserID: "caller " + callerID(op.CallOf(r.Context())), Expiration: time.Now().Add(time.Hour)}, nil
 	}
 	bound := auth.RequireBearerToken(verify, nil)(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

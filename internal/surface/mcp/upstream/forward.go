@@ -16,16 +16,15 @@ import (
 // maxForwarded bounds the result of a tool, in bytes.
 const maxForwarded = 768 << 10
 
-func isModern(version string) bool { return version >= Stateless }
-
 // callTool forwards calls of a tool. The result is unchanged, except for parts that are too
 // large for clients.
 func (m *mount) callTool(name string) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		result, err := forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
-			func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CallToolResult, error) {
+		in := round{"tools/call " + name, r.Params.InputResponses, r.Params.RequestState}
+		result, err := forward(m, ctx, clientOf(m.s, r), in,
+			func(ctx context.Context, l *link, meta mcp.Meta, in round) (*mcp.CallToolResult, error) {
 				return l.conn.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: name, Arguments: r.Params.Arguments,
-					InputResponses: r.Params.InputResponses, RequestState: r.Params.RequestState})
+					InputResponses: in.responses, RequestState: in.state})
 			})
 		if err != nil {
 			return nil, err
@@ -82,20 +81,22 @@ func (s *Servers) bound(name string, r *mcp.CallToolResult) *mcp.CallToolResult 
 
 func (m *mount) getPrompt(name string) mcp.PromptHandler {
 	return func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
-			func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.GetPromptResult, error) {
+		in := round{"prompts/get " + name, r.Params.InputResponses, r.Params.RequestState}
+		return forward(m, ctx, clientOf(m.s, r), in,
+			func(ctx context.Context, l *link, meta mcp.Meta, in round) (*mcp.GetPromptResult, error) {
 				p := *r.Params
-				p.Meta, p.Name = meta, name
+				p.Meta, p.Name, p.InputResponses, p.RequestState = meta, name, in.responses, in.state
 				return l.conn.GetPrompt(ctx, &p)
 			})
 	}
 }
 
 func (m *mount) readResource(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	return forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
-		func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.ReadResourceResult, error) {
+	in := round{"resources/read " + r.Params.URI, r.Params.InputResponses, r.Params.RequestState}
+	return forward(m, ctx, clientOf(m.s, r), in,
+		func(ctx context.Context, l *link, meta mcp.Meta, in round) (*mcp.ReadResourceResult, error) {
 			p := *r.Params
-			p.Meta = meta
+			p.Meta, p.InputResponses, p.RequestState = meta, in.responses, in.state
 			return l.conn.ReadResource(ctx, &p)
 		})
 }
@@ -155,8 +156,8 @@ func (s *Servers) Complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.Co
 	if owner == nil {
 		return none, nil
 	}
-	return forward(owner, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
-		func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CompleteResult, error) {
+	return forward(owner, ctx, clientOf(s, r), round{},
+		func(ctx context.Context, l *link, meta mcp.Meta, _ round) (*mcp.CompleteResult, error) {
 			p := *r.Params
 			p.Meta, p.Ref = meta, &ref
 			return l.conn.Complete(ctx, &p)

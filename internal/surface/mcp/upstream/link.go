@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,22 +18,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// linkKind is what a connection to another server is for.
-type linkKind int
-
 const (
-	linkControl linkKind = iota // lists and notifications; a process has only this one
-	linkModern                  // requests of clients without sessions
-	linkSession                 // the requests of one session
+	// maxLinks bounds the links of clients without sessions to one server. More clients share one.
+	maxLinks = 64
+	// linkIdle is how long an unused link of such a client is kept.
+	linkIdle = 10 * time.Minute
 )
 
-// link is a connection to another server. Each client session has a separate one, so that
+// link is a connection to another server. Each client has a separate one if possible, so that
 // questions of the server reach the right client.
 type link struct {
-	m       *mount
-	conn    *mcp.ClientSession
-	stop    func() // ends the process, if it has one
-	notices notices
+	m         *mount
+	conn      *mcp.ClientSession
+	stateless bool
+	stop      func() // ends the process, if it has one
+	notices   notices
+	unused    *time.Timer // ends a link of a stateless client; nil otherwise
 
 	once sync.Once
 	mu   sync.Mutex
@@ -41,37 +42,134 @@ type link struct {
 
 // run is a request that the link is forwarding.
 type run struct {
-	ctx     context.Context
-	session *mcp.ServerSession
-	token   any // the client's progress token
-	own     string
+	key    any     // of the client
+	own    string  // the progress token at the server
+	parked *parked // nil for a client with a session
+
+	mu     sync.Mutex
+	ctx    context.Context // of the client's request; nil while none is waiting
+	client client
 }
 
 var runIDs atomic.Int64
 
-func (m *mount) connect(ctx context.Context, kind linkKind, client *mcp.ServerSession) (*link, error) {
+var errNoClient = errors.New("no client is waiting for this server")
+
+func newRun(ctx context.Context, c client) *run {
+	return &run{key: c.key(), client: c, ctx: ctx, own: "p" + strconv.FormatInt(runIDs.Add(1), 10)}
+}
+
+// attach passes later messages to another request of the client.
+func (f *run) attach(ctx context.Context, c client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ctx, f.client = ctx, c
+}
+
+func (f *run) detach() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ctx = nil
+}
+
+// request returns the request of the client that is waiting; false: none is.
+func (f *run) request() (context.Context, client, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ctx, f.client, f.ctx != nil && f.client.session != nil
+}
+
+// ask asks the client of the run.
+func (f *run) ask(ctx context.Context, q mcp.InputRequest) (mcp.InputResponse, error) {
+	waiting, c, ok := f.request()
+	if f.parked != nil {
+		if err := c.errUnsupported(q); err != nil {
+			return nil, err
+		}
+		return f.parked.ask(ctx, q)
+	}
+	if !ok {
+		return nil, errNoClient
+	}
+	return askSession(waiting, c.session, q)
+}
+
+// connect opens a link in the version of the protocol that the client uses, or in the other one if
+// the server refuses it.
+func (m *mount) connect(request context.Context, control bool, c client) (*link, error) {
+	// The SDK would send the version in the request's context to the server.
+	ctx, cancel := context.WithTimeout(m.life, connectLimit)
+	defer cancel()
+	defer context.AfterFunc(request, cancel)()
+	versions := []string{withSessions, Stateless}
+	if c.stateless {
+		slices.Reverse(versions)
+	}
+	var first error
+	for _, version := range versions {
+		m.mu.Lock()
+		refused := m.refused == version
+		m.mu.Unlock()
+		if refused {
+			continue
+		}
+		l, err := m.dial(ctx, version, control, c)
+		if err == nil {
+			m.noteRefusal(first, versions[0], l)
+			return l, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil || !m.isRefusal(err) {
+			break
+		}
+	}
+	return nil, first
+}
+
+// noteRefusal notes that the server refused a version but accepted the link, so that it is not
+// tried again.
+func (m *mount) noteRefusal(err error, version string, l *link) {
+	if err != nil || version == Stateless && !l.stateless { // the SDK falls back itself if it can
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.refused = version
+	}
+}
+
+// isRefusal reports whether a server answered that it does not support a version. Servers do so
+// with various errors.
+func (m *mount) isRefusal(err error) bool {
+	if m.Start != nil {
+		answer, ok := errors.AsType[*jsonrpc.Error](err)
+		return ok && answer.Code != codeNotSent
+	}
+	_, unreachable := errors.AsType[*url.Error](err)
+	return !unreachable
+}
+
+func (m *mount) dial(ctx context.Context, version string, control bool, c client) (*link, error) {
 	l := &link{m: m, stop: func() {}}
-	transport, err := m.transport(ctx, l, kind)
+	transport, err := m.transport(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	c := mcp.NewClient(&mcp.Implementation{Name: m.s.cfg.Name, Version: m.s.cfg.Version}, l.options(kind, client))
-	c.AddReceivingMiddleware(l.notices.middleware, l.forwardQuestions)
-	options := &mcp.ClientSessionOptions{}
-	if kind != linkModern {
-		options.ProtocolVersion = "2025-11-25"
-	}
-	if l.conn, err = c.Connect(ctx, transport, options); err != nil {
+	own := mcp.NewClient(&mcp.Implementation{Name: m.s.cfg.Name, Version: m.s.cfg.Version}, l.options(control, c))
+	own.AddReceivingMiddleware(l.notices.middleware, l.forwardQuestions)
+	if l.conn, err = own.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: version}); err != nil {
 		l.stop()
 		return nil, err
 	}
-	if caps := l.conn.InitializeResult().Capabilities; kind != linkModern && caps != nil && caps.Logging != nil {
+	server := l.conn.InitializeResult()
+	l.stateless = server.ProtocolVersion >= Stateless
+	if !l.stateless && server.Capabilities != nil && server.Capabilities.Logging != nil {
 		_ = l.conn.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "debug"}) // clients choose the level that they receive
 	}
 	return l, nil
 }
 
-func (m *mount) transport(ctx context.Context, l *link, kind linkKind) (mcp.Transport, error) {
+func (m *mount) transport(ctx context.Context, l *link) (mcp.Transport, error) {
 	if m.Start != nil {
 		out, in, stop, err := m.Start(ctx)
 		if err != nil {
@@ -88,12 +186,11 @@ func (m *mount) transport(ctx context.Context, l *link, kind linkKind) (mcp.Tran
 	if m.SSE {
 		return &mcp.SSEClientTransport{Endpoint: m.URL, HTTPClient: client}, nil
 	}
-	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxReply,
-		DisableStandaloneSSE: kind == linkModern}, nil
+	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxReply}, nil
 }
 
 // options make a link forward questions and notifications of the server.
-func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOptions {
+func (l *link) options(control bool, c client) *mcp.ClientOptions {
 	o := &mcp.ClientOptions{
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 		Capabilities: &mcp.ClientCapabilities{
@@ -101,35 +198,25 @@ func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOpti
 			Sampling:    &mcp.SamplingCapabilities{Tools: &mcp.SamplingToolsCapabilities{}, Context: &mcp.SamplingContextCapabilities{}},
 			Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}},
 		},
-		CreateMessageWithToolsHandler: func(_ context.Context, r *mcp.CreateMessageWithToolsRequest) (*mcp.CreateMessageWithToolsResult, error) {
-			f, err := l.current()
-			if err != nil {
-				return nil, err
-			}
-			return f.session.CreateMessageWithTools(f.ctx, r.Params)
-		},
-		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			f, err := l.current()
-			if err != nil {
-				return nil, err
-			}
-			return f.session.Elicit(f.ctx, r.Params)
-		},
 		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
-			if f, err := l.current(); err == nil {
-				_ = f.session.Log(f.ctx, r.Params)
+			f, err := l.current()
+			if err != nil {
+				return
+			}
+			if ctx, c, ok := f.request(); ok {
+				_ = c.session.Log(ctx, r.Params)
 			}
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { l.forwardProgress(r.Params) },
 	}
-	if client != nil && client.InitializeParams() != nil && client.InitializeParams().Capabilities != nil {
-		caps := *client.InitializeParams().Capabilities
+	if c.caps != nil {
+		caps := *c.caps
 		if caps.Roots.ListChanged {
 			caps.RootsV2 = &mcp.RootCapabilities{}
 		}
 		o.Capabilities = &caps
 	}
-	if kind == linkControl {
+	if control {
 		o.ToolListChangedHandler = func(context.Context, *mcp.ToolListChangedRequest) { l.m.refreshSoon() }
 		o.PromptListChangedHandler = func(context.Context, *mcp.PromptListChangedRequest) { l.m.refreshSoon() }
 		o.ResourceListChangedHandler = func(context.Context, *mcp.ResourceListChangedRequest) { l.m.refreshSoon() }
@@ -144,18 +231,22 @@ func (l *link) options(kind linkKind, client *mcp.ServerSession) *mcp.ClientOpti
 // of the SDK would refuse schemas that it does not know.
 func (l *link) forwardQuestions(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		elicit, _ := req.GetParams().(*mcp.ElicitParams)
-		if method != "roots/list" && elicit == nil {
+		q, ok := req.GetParams().(mcp.InputRequest)
+		if method == "roots/list" {
+			q, ok = &mcp.ListRootsParams{}, true
+		}
+		if !ok {
 			return next(ctx, method, req)
 		}
 		f, err := l.current()
 		if err != nil {
 			return nil, err
 		}
-		if elicit != nil {
-			return f.session.Elicit(f.ctx, elicit)
+		a, err := f.ask(ctx, q)
+		if err != nil {
+			return nil, err
 		}
-		return f.session.ListRoots(f.ctx, nil)
+		return a.(mcp.Result), nil
 	}
 }
 
@@ -164,12 +255,12 @@ func (l *link) forwardQuestions(next mcp.MethodHandler) mcp.MethodHandler {
 func (l *link) current() (*run, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.runs) == 0 || l.runs[len(l.runs)-1].session == nil {
-		return nil, errors.New("no client is waiting for this server")
+	if len(l.runs) == 0 || l.runs[len(l.runs)-1].key == nil {
+		return nil, errNoClient
 	}
 	last := l.runs[len(l.runs)-1]
 	for _, f := range l.runs {
-		if f.session != last.session {
+		if f.key != last.key {
 			return nil, errors.New("several clients are waiting for this server, so its question cannot be assigned to one")
 		}
 	}
@@ -184,12 +275,14 @@ func (l *link) forwardProgress(p *mcp.ProgressNotificationParams) {
 		f = l.runs[i]
 	}
 	l.mu.Unlock()
-	if f == nil || f.token == nil {
+	if f == nil {
 		return
 	}
-	forwarded := *p
-	forwarded.ProgressToken = f.token
-	_ = f.session.NotifyProgress(f.ctx, &forwarded)
+	if ctx, c, ok := f.request(); ok && c.meta[metaToken] != nil {
+		forwarded := *p
+		forwarded.ProgressToken = c.meta[metaToken]
+		_ = c.session.NotifyProgress(ctx, &forwarded)
+	}
 }
 
 func (l *link) busy() bool {
@@ -199,15 +292,17 @@ func (l *link) busy() bool {
 }
 
 // enter registers a request that is forwarded; leave removes it.
-func (l *link) enter(ctx context.Context, s *mcp.ServerSession, token any) (f *run, leave func()) {
-	f = &run{ctx: ctx, session: s, token: token, own: "p" + strconv.FormatInt(runIDs.Add(1), 10)}
+func (l *link) enter(f *run) (leave func()) {
 	l.mu.Lock()
 	l.runs = append(l.runs, f)
 	l.mu.Unlock()
-	return f, func() {
+	return func() {
 		l.mu.Lock()
 		l.runs = slices.DeleteFunc(l.runs, func(other *run) bool { return other == f })
 		l.mu.Unlock()
+		if l.unused != nil {
+			l.unused.Reset(linkIdle)
+		}
 		l.m.resetIdleTimer()
 	}
 }
@@ -222,6 +317,9 @@ func (m *mount) resetIdleTimer() {
 
 func (l *link) close() {
 	l.once.Do(func() {
+		if l.unused != nil {
+			l.unused.Stop()
+		}
 		if l.m.Start != nil {
 			l.stop() // a process may never answer
 		}
@@ -235,32 +333,24 @@ func (l *link) close() {
 	})
 }
 
-// reach returns the link for a request, and opens it if necessary.
-func (m *mount) reach(ctx context.Context, s *mcp.ServerSession, modern bool) (*link, error) {
+// reach returns the link for a request, and opens it if necessary. A process has only one.
+func (m *mount) reach(ctx context.Context, c client) (*link, error) {
 	m.mu.Lock()
-	var l *link
-	switch {
-	case m.Start != nil || s == nil || !modern && s.ID() == "":
+	l, known := m.links[c.key()]
+	shared := m.Start != nil || !c.ownsLink() || !known && c.stateless && len(m.links) >= maxLinks
+	if shared {
 		l = m.control
-	case modern:
-		l = m.modern
-	default:
-		l = m.links[s]
 	}
 	m.mu.Unlock()
-	if l != nil {
-		return l, nil
-	}
-	if m.life.Err() != nil {
-		return nil, errors.New("the server was removed")
-	}
 	switch {
-	case m.Start != nil || s == nil || !modern && s.ID() == "":
+	case l != nil:
+		return l, nil
+	case m.life.Err() != nil:
+		return nil, errors.New("the server was removed")
+	case shared:
 		return m.restart(ctx)
-	case modern:
-		return m.keep(ctx, linkModern, nil)
 	}
-	return m.keep(ctx, linkSession, s)
+	return m.keep(ctx, c)
 }
 
 // restart starts a process that was stopped, or waits until it is restarted.
@@ -290,68 +380,72 @@ func (m *mount) restart(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// keep opens a link and keeps it until it or its client ends.
-func (m *mount) keep(ctx context.Context, kind linkKind, s *mcp.ServerSession) (*link, error) {
+// keep opens the link of a client and keeps it until it or its client ends.
+func (m *mount) keep(ctx context.Context, c client) (*link, error) {
 	m.opening.Lock()
 	defer m.opening.Unlock()
 	m.mu.Lock()
-	l := m.modern
-	if s != nil {
-		l = m.links[s]
-	}
+	l := m.links[c.key()]
 	m.mu.Unlock()
 	if l != nil {
 		return l, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectLimit)
-	defer cancel()
-	l, err := m.connect(ctx, kind, s)
+	l, err := m.connect(ctx, false, c)
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	if s != nil {
-		m.links[s] = l
+	if c.stateless {
+		l.unused = time.AfterFunc(linkIdle, func() {
+			if !l.busy() {
+				m.discard(l)
+			}
+		})
 	} else {
-		m.modern = l
+		m.s.work.Go(func() { _ = c.session.Wait(); m.discard(l) })
 	}
+	m.mu.Lock()
+	m.links[c.key()] = l
 	m.mu.Unlock()
-	forget := func() {
-		m.mu.Lock()
-		if m.modern == l {
-			m.modern = nil
-		}
-		if s != nil && m.links[s] == l {
-			delete(m.links, s)
-		}
-		m.mu.Unlock()
-		l.close()
-	}
-	m.s.work.Go(func() { _ = l.conn.Wait(); forget() })
-	if s != nil {
-		m.s.work.Go(func() { _ = s.Wait(); forget() })
-	}
+	m.s.work.Go(func() { _ = l.conn.Wait(); m.discard(l) })
 	return l, nil
 }
 
-// forward sends a request to the server. If the server has ended before it received the
-// request, forward restarts it and retries once.
-func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern bool, meta mcp.Meta,
-	send func(context.Context, *link, mcp.Meta) (R, error)) (R, error) {
+// round is one of the requests that a call consists of.
+type round struct {
+	request   string // method and name
+	responses mcp.InputResponseMap
+	state     string
+}
+
+// sender sends a request over a link.
+type sender[R any] func(ctx context.Context, l *link, meta mcp.Meta, in round) (R, error)
+
+// forward sends a request to the server. Questions of the server reach the client in the version
+// of the protocol that the client uses.
+func forward[R mcp.Result](m *mount, ctx context.Context, c client, in round, send sender[R]) (R, error) {
+	if c.stateless {
+		return converse(m, ctx, c, in, send)
+	}
+	return exchange(m, ctx, c, newRun(ctx, c), in, send)
+}
+
+// exchange sends a request to the server. If the server has ended before it received the
+// request, exchange restarts it and retries once.
+func exchange[R mcp.Result](m *mount, ctx context.Context, c client, f *run, in round, send sender[R]) (R, error) {
 	var none R
 	for retried := false; ; retried = true {
-		l, err := m.reach(ctx, s, modern)
+		l, err := m.reach(ctx, c)
 		if err != nil {
 			return none, m.errUnreachable(err)
 		}
-		f, leave := l.enter(ctx, s, meta["progressToken"])
-		own := mcp.Meta{}
-		maps.Copy(own, meta)
-		delete(own, "progressToken")
-		if f.token != nil {
-			own["progressToken"] = f.own
+		leave := l.enter(f)
+		sendRound := func(in round) (R, error) { return send(ctx, l, c.metaFor(l.stateless, f.own), in) }
+		var out R
+		if l.stateless && c.session != nil && !c.stateless {
+			out, err = answerRounds(ctx, c, in, sendRound)
+		} else {
+			out, err = sendRound(in)
 		}
-		out, err := send(ctx, l, own)
 		l.notices.drain(ctx)
 		leave()
 		answer, answered := errors.AsType[*jsonrpc.Error](err)
@@ -370,20 +464,13 @@ func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern 
 	}
 }
 
-// discard removes a link that does not work.
+// discard removes a link that does not work, or is not used any more.
 func (m *mount) discard(l *link) {
 	m.mu.Lock()
-	if m.modern == l {
-		m.modern = nil
-	}
 	if m.control == l {
 		m.control = nil
 	}
-	for s, other := range m.links {
-		if other == l {
-			delete(m.links, s)
-		}
-	}
+	maps.DeleteFunc(m.links, func(_ any, other *link) bool { return other == l })
 	m.mu.Unlock()
 	m.s.work.Go(l.close)
 }

@@ -43,8 +43,8 @@ type mount struct {
 	before  *mount        // the server that this one replaces
 	closed  chan struct{} // closed when nothing of the server is offered any more
 	control *link         // lists the server's features and receives its notifications
-	modern  *link         // for requests without a session
-	links   map[*mcp.ServerSession]*link
+	links   map[any]*link // of clients, by their keys
+	refused string        // the version of the protocol that the server does not support
 	idle    *time.Timer
 
 	refreshing sync.Mutex // held while features are listed or removed
@@ -58,7 +58,7 @@ type mount struct {
 
 func (s *Servers) newMount(server Server) *mount {
 	m := &mount{Server: server, s: s, state: "connecting", settled: make(chan struct{}), closed: make(chan struct{}),
-		links: map[*mcp.ServerSession]*link{}}
+		links: map[any]*link{}}
 	m.life, m.stop = context.WithCancel(s.life)
 	m.tools = offers[*mcp.Tool]{kind: Tool, add: m.addTool, remove: func(names ...string) { s.local.RemoveTools(names...) }}
 	m.prompts = offers[*mcp.Prompt]{kind: Prompt, add: m.addPrompt, remove: func(names ...string) { s.local.RemovePrompts(names...) }}
@@ -125,7 +125,7 @@ func (m *mount) openOnce() (*link, error) {
 func (m *mount) open() (*link, error) {
 	ctx, cancel := context.WithTimeout(m.life, connectLimit)
 	defer cancel()
-	l, err := m.connect(ctx, linkControl, nil)
+	l, err := m.connect(ctx, true, client{})
 	if err == nil {
 		m.mu.Lock()
 		m.control = l
@@ -158,6 +158,7 @@ func (m *mount) noteEnd(l *link) bool {
 	if m.control == l {
 		m.control = nil
 	}
+	m.refused = "" // it may be replaced
 	if !intended && m.life.Err() == nil {
 		m.state, m.why = "failed", "the server ended; it is being restarted"
 	}
@@ -197,11 +198,11 @@ func (m *mount) close() {
 	m.refreshing.Unlock()
 	close(m.closed)
 	m.mu.Lock()
-	all := []*link{m.control, m.modern}
+	all := []*link{m.control}
 	for _, l := range m.links {
 		all = append(all, l)
 	}
-	m.control, m.modern, m.links = nil, nil, map[*mcp.ServerSession]*link{}
+	m.control, m.links = nil, map[any]*link{}
 	if m.idle != nil {
 		m.idle.Stop()
 	}

@@ -24,13 +24,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
-const (
-	// Stateless is the first version of the protocol without sessions. Each request is
-	// complete, and ends with its connection.
-	Stateless = "2026-07-28"
-	// listWait is how long a list waits for servers that are connecting.
-	listWait = 10 * time.Second
-)
+// listWait is how long a list waits for servers that are connecting.
+const listWait = 10 * time.Second
 
 // Config configures Servers.
 type Config struct {
@@ -38,6 +33,8 @@ type Config struct {
 	Version string
 	// Reserved reports whether a name belongs to a feature of the program itself.
 	Reserved func(kind Kind, name string) bool
+	// Identify returns who sent a request. Only the same caller may continue it; nil: all are the same.
+	Identify func(*mcp.RequestExtra) string
 	// Wrap adds to a forwarded tool what all tools of the program have in common.
 	Wrap func(mcp.ToolHandler) mcp.ToolHandler
 	// Store stores results that are too long for a model; nil: they are truncated.
@@ -80,12 +77,14 @@ type Servers struct {
 	local  *mcp.Server // offers the features; nil before Begin
 	mounts map[string]*mount
 
-	owners owners
+	owners  owners
+	parking parking
 }
 
 // New returns an empty list of servers; it starts nothing.
 func New(c Config) *Servers {
-	s := &Servers{cfg: c, mounts: map[string]*mount{}, owners: owners{by: map[feature]*mount{}}}
+	s := &Servers{cfg: c, mounts: map[string]*mount{}, owners: owners{by: map[feature]*mount{}},
+		parking: parking{byState: map[string]*parked{}}}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -240,7 +239,7 @@ func (s *Servers) Call(ctx context.Context, tool string, args json.RawMessage) (
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage(`{}`)
 	}
-	result, err := forward(m, ctx, nil, false, nil, func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CallToolResult, error) {
+	result, err := forward(m, ctx, client{}, round{}, func(ctx context.Context, l *link, meta mcp.Meta, _ round) (*mcp.CallToolResult, error) {
 		return l.conn.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: t.Name, Arguments: args})
 	})
 	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok {
