@@ -192,7 +192,8 @@ func TestRESTAndMCPAgree(t *testing.T) {
 	defer c.Close()
 	for _, x := range []struct{ server, tool, args string }{
 		{"shell", "bash_exec", `{"command":"echo same"}`}, {"file", "list", `{"path":"/etc/apt"}`}, {"file", "file_stat", `{"path":"/etc"}`},
-		{"file", "read", `{"path":"/no/such"}`}, {"sandbox", "sandbox_execute_code", `{"code":"x","language":"none"}`}, {"sandbox", "sandbox_list_hooks", `{}`},
+		{"file", "read", `{"path":"/no/such"}`},
+		{"sandbox", "sandbox_execute_code", `{"code":"x","language":"none"}`}, {"sandbox", "sandbox_list_hooks", `{}`},
 		{"shell", "bash_exec", `{"x":1}`}, {"markitdown", "convert", `{"uri":"data:text/plain,hi"}`},
 	} {
 		name := x.tool

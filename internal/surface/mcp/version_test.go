@@ -27,7 +27,7 @@ func newRemote(version string) *remote {
 	r := &remote{version: version, canceled: make(chan string, 1)}
 	r.Server = mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, &mcp.ServerOptions{
 		SupportedProtocolVersions: []string{version}, Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}})
-	tools := map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error){"work": r.work, "ask": r.ask, "hang": r.hang}
+	tools := map[string]mcp.ToolHandler{"work": r.work, "ask": r.ask, "hang": r.hang}
 	for name, handle := range tools {
 		r.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}}, handle)
 	}
@@ -56,14 +56,17 @@ func said(text string) *mcp.CallToolResult {
 // work reports progress and writes to the log.
 func (r *remote) work(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	err := errors.Join(
-		q.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: q.Params.GetProgressToken(), Progress: 1, Message: "half"}),
+		q.Session.NotifyProgress(ctx,
+			&mcp.ProgressNotificationParams{ProgressToken: q.Params.GetProgressToken(), Progress: 1, Message: "half"}),
 		q.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: "logged"}))
 	return said("worked"), err
 }
 
 // hang waits until it is canceled.
 func (r *remote) hang(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	if err := q.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: q.Params.GetProgressToken(), Message: "hangs"}); err != nil {
+	err := q.Session.NotifyProgress(ctx,
+		&mcp.ProgressNotificationParams{ProgressToken: q.Params.GetProgressToken(), Message: "hangs"})
+	if err != nil {
 		return nil, err
 	}
 	<-ctx.Done()
@@ -75,7 +78,8 @@ func (r *remote) hang(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToo
 var questions = []mcp.InputRequest{
 	&mcp.ElicitParams{Message: "name?", RequestedSchema: map[string]any{"type": "object",
 		"properties": map[string]any{"name": map[string]any{"type": "string"}}}},
-	&mcp.CreateMessageWithToolsParams{MaxTokens: 9, Messages: []*mcp.SamplingMessageV2{{Role: "user", Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}}},
+	&mcp.CreateMessageWithToolsParams{MaxTokens: 9,
+		Messages: []*mcp.SamplingMessageV2{{Role: "user", Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}}},
 	&mcp.ListRootsParams{},
 }
 
@@ -127,7 +131,8 @@ func (r *remote) ask(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallTool
 func mountByAddress(t *testing.T, r *remote) upstream.Server {
 	t.Helper()
 	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return r.Server },
-		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, Stateless: r.version >= upstream.Stateless, PropagateRequestCancellation: true}))
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, Stateless: r.version >= upstream.Stateless,
+			PropagateRequestCancellation: true}))
 	t.Cleanup(func() {
 		for s := range r.Sessions() {
 			s.Close()
@@ -163,7 +168,8 @@ func newListener(t *testing.T, url, version string) *listener {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": version}}, nil
 		},
 		CreateMessageWithToolsHandler: func(context.Context, *mcp.CreateMessageWithToolsRequest) (*mcp.CreateMessageWithToolsResult, error) {
-			return &mcp.CreateMessageWithToolsResult{Role: "assistant", Model: "m", Content: []mcp.Content{&mcp.TextContent{Text: "sampled"}}}, nil
+			return &mcp.CreateMessageWithToolsResult{Role: "assistant", Model: "m",
+				Content: []mcp.Content{&mcp.TextContent{Text: "sampled"}}}, nil
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { l.progress <- r.Params.Message },
 		LoggingMessageHandler:       func(_ context.Context, r *mcp.LoggingMessageRequest) { l.logs <- fmt.Sprint(r.Params.Data) },
