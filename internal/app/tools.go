@@ -24,7 +24,7 @@ func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolcatalog.Instructions, Log: a.log,
 		MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions, MaxOwnSessions: c.MCPSessions,
 		Tools: func() []toolset.Tool { return a.offered(toolcatalog.Tools(a.Table.All(), album)) },
-		Fixed: func(*op.Call) string { return c.MCPTools },
+		Fixed: func(*op.Call) string { return c.MCPTools }, FixedBy: "AIO_MCP_TOOLS",
 		Store: toolcatalog.NewShelf(filepath.Join(c.State, "results")).Put,
 		Files: toolcatalog.Files{Table: table, Workspace: c.Workspace}, Skills: toolcatalog.Skills{Table: table}, Guide: toolcatalog.Guide(table),
 		Resources: toolcatalog.Pages{Table: table, Album: album, Active: a.browsing},

@@ -133,7 +133,11 @@ func (h *Handler) checkCall(ctx context.Context, e *engine, extra *mcp.RequestEx
 	_, call := receiveCall(ctx, extra)
 	f, fixed := h.filterOf(ctx, extra, call)
 	if fixed && (own && !f.lists(t) || !own && !f.listsForwarded(server, name)) {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("your key does not have the tool %q", name)}
+		message := fmt.Sprintf("your key does not have the tool %q", name)
+		if h.FixedBy != "" {
+			message = fmt.Sprintf("the tool %q is not available, because %s does not select it; list the tools", name, h.FixedBy)
+		}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ type Config struct {
 	// Fixed returns the tools of a caller in the form of a request's query
 	// ("tools=a,b"); empty: the caller decides.
 	Fixed func(*op.Call) string
+	// FixedBy names the setting that Fixed returns; empty: the key of the caller.
+	FixedBy string
 
 	// Around wraps every call. It can refuse, record or trace the call, and returns the
 	// error of run or another one. size is the length of the arguments in bytes. By

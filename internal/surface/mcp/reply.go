@@ -51,10 +51,16 @@ func (s *stream) WriteHeader(status int) {
 	}
 }
 
+// primeEvent is the name that the SDK gives to an event with an ID and no data, with which a client
+// can resume. The protocol does not define the name, and clients warn about it.
+const primeEvent = "event: prime\n"
+
 func (s *stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ResponseWriter.Write(p)
+	unnamed := bytes.TrimPrefix(p, []byte(primeEvent))
+	n, err := s.ResponseWriter.Write(unnamed)
+	return n + len(p) - len(unnamed), err
 }
 
 // beat sends a comment, which clients ignore. Each event is one write, so a comment never

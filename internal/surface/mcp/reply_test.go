@@ -55,3 +55,35 @@ func TestBatchesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsHaveNoName: events that clients resume at have no name, which clients warn about.
+func TestEventsHaveNoName(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Config{})
+	session := ""
+	post := func(body string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("Mcp-Session-Id", session)
+		res, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		session = res.Header.Get("Mcp-Session-Id")
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	got := post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},` +
+		`"clientInfo":{"name":"a","version":"1"}}}`)
+	got += post(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"text"}}`)
+	if !strings.Contains(got, "data: \n\n") || !strings.Contains(got, "a line") || strings.Contains(got, "event: prime") {
+		t.Errorf("got %q, want empty events without a name", got)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/api/toolset"
 	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 )
@@ -128,6 +129,42 @@ func TestOlderNames(t *testing.T) {
 	}{{"shell", "text", true}, {"sandbox", "text", true}, {"all", "text", true}, {"added", "text", false}, {"sandbox", "object", false}} {
 		if _, err := h.CallOf(t.Context(), x.server, x.tool, json.RawMessage(`{}`)); (err == nil) != x.ok {
 			t.Errorf("%s of %s: got %v, want success: %v", x.tool, x.server, err, x.ok)
+		}
+	}
+}
+
+// TestSelectionOfTools: a client that selects tools can call others. A fixed selection restricts
+// calls too, and the error names its origin.
+func TestSelectionOfTools(t *testing.T) {
+	t.Parallel()
+	fixed := func(*op.Call) string { return "tools=text" }
+	for _, x := range []struct {
+		name, query, want string
+		c                 Config
+	}{
+		{"address", "?tools=text", `"structuredContent":{`, Config{}},
+		{"setting", "", "AIO_MCP_TOOLS does not select it", Config{Fixed: fixed, FixedBy: "AIO_MCP_TOOLS"}},
+		{"key", "", "your key does not have the tool", Config{Fixed: fixed}},
+	} {
+		s := serve(t, x.c)
+		post := func(body string) string {
+			res, err := s.Client().Post(s.URL+"/mcp"+x.query, "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			b, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		if got := post(`{"method":"tools/list"}`); !strings.Contains(got, `"name":"text"`) || strings.Contains(got, `"name":"object"`) {
+			t.Errorf("%s: got %s, want only the tool text", x.name, got)
+		}
+		got := post(`{"method":"tools/call","params":{"name":"object","arguments":{}}}`)
+		if !strings.Contains(got, x.want) {
+			t.Errorf("%s: got %s, want %s", x.name, got, x.want)
 		}
 	}
 }
