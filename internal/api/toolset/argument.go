@@ -212,6 +212,10 @@ func (t Tool) hint(field string) string {
 	return ""
 }
 
+func isChoice(v any, enum []any) bool {
+	return slices.ContainsFunc(enum, func(choice any) bool { return fmt.Sprint(choice) == fmt.Sprint(v) })
+}
+
 // chooseValue returns the value of an enum that matches a word, or the word.
 func chooseValue(word string, enum []any) any {
 	lower := strings.ToLower(strings.TrimSpace(word))
@@ -226,13 +230,21 @@ func chooseValue(word string, enum []any) any {
 // convert converts arguments to the form of the fields: line numbers, maps that were sent as
 // lists, JSON that was sent as a string, and contents of files.
 func (t Tool) convert(fields map[string]any, files map[string]*op.File) error {
-	for _, f := range t.Op.In().AllFields() {
+	in := t.Op.In()
+	for _, f := range in.AllFields() {
 		v, ok := fields[f.Name]
 		if !ok || v == nil {
 			continue
 		}
 		if word, ok := v.(string); ok && len(f.Enum) > 0 {
-			fields[f.Name] = chooseValue(word, f.Enum)
+			v = chooseValue(word, f.Enum)
+			fields[f.Name] = v
+		}
+		// The operation ignores fields of other variants, whose values would be accepted.
+		if in.Kind == op.Union && f.Name != in.Tag && len(f.Enum) > 0 && !isChoice(v, f.Enum) {
+			return op.Errorf(op.Invalid, "argument %q: use one of %s", t.form.names().nameOf(f.Name), strings.Trim(fmt.Sprint(f.Enum), "[]"))
+		}
+		if _, ok := v.(string); ok && len(f.Enum) > 0 {
 			continue
 		}
 		arg, _ := t.arg(f.Name)

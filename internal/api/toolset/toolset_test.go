@@ -48,6 +48,43 @@ func tool(t *testing.T) toolset.Tool {
 	return got
 }
 
+type (
+	moveIn struct {
+		Kind string `json:"kind" const:"MOVE"`
+		X    int    `json:"x" doc:"Position"`
+	}
+	clickIn struct {
+		Kind   string `json:"kind" const:"CLICK"`
+		Button string `json:"button" doc:"Button" enum:"left,right" default:"left"`
+		Times  int    `json:"times" doc:"Clicks" enum:"1,2" default:"1"`
+	}
+	actionIn struct{ op.OneOf }
+)
+
+func (actionIn) Union() (string, []any) { return "kind", []any{moveIn{}, clickIn{}} }
+
+// TestArgumentsOfOtherVariants: an invalid value is refused even if the chosen variant ignores it.
+func TestArgumentsOfOtherVariants(t *testing.T) {
+	t.Parallel()
+	set := toolset.NewSet([]toolset.Tool{{Op: op.New(spec("act"), func(context.Context, actionIn) (string, error) { return "done", nil })}})
+	act, _ := set.Get("act")
+	for args, ok := range map[string]bool{
+		`{"kind":"MOVE","x":1}`:                           true,
+		`{"kind":"MOVE","x":1,"button":"LEFT","times":2}`: true,
+		`{"kind":"MOVE","x":1,"button":null}`:             true,
+		`{"kind":"CLICK","button":"right"}`:               true,
+		`{"kind":"MOVE","x":1,"button":12345}`:            false,
+		`{"kind":"MOVE","x":1,"button":"odd"}`:            false,
+		`{"kind":"MOVE","x":1,"times":3}`:                 false,
+		`{"kind":"CLICK","button":12345}`:                 false,
+	} {
+		_, err := act.Call(t.Context(), json.RawMessage(args))
+		if e, refused := op.AsError(err); (err == nil) != ok || !ok && (!refused || e.Code != op.Invalid) {
+			t.Errorf("%s: got %v, want success: %v", args, err, ok)
+		}
+	}
+}
+
 // TestArguments: arguments in common variants are accepted, and errors describe the problem.
 func TestArguments(t *testing.T) {
 	t.Parallel()

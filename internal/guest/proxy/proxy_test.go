@@ -505,6 +505,26 @@ func TestOwnListenersAreRefusedAsTargets(t *testing.T) {
 	}
 }
 
+// TestMergedSlashes: a source whose slashes a client has merged is the same source.
+func TestMergedSlashes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	for _, x := range [][2]string{{"http:/x.example", "http://x.example"}, {"https://x.example:8443/a", "https:/x.example:8443/a"}} {
+		m, err := r.AddMapping(t.Context(), MappingIn{x[0], "3000"})
+		if err != nil || m.SourceHost != "x.example" {
+			t.Errorf("%s: got %+v, %v, want the host x.example", x[0], m, err)
+		}
+		if _, err := r.RemoveMapping(t.Context(), SourceIn{x[1]}); err != nil {
+			t.Errorf("%s: got %v, want it removed as %s", x[0], err, x[1])
+		}
+	}
+	for _, source := range []string{"ftp:/x.example", "http:x.example", "x.example:/a"} {
+		if m, err := r.AddMapping(t.Context(), MappingIn{source, "3000"}); err == nil {
+			t.Errorf("%s: got %+v, want an error", source, m)
+		}
+	}
+}
+
 func TestOwnListenersAreRefusedAsHosts(t *testing.T) {
 	t.Parallel()
 	reserved, _ := service(t, "internal")

@@ -133,7 +133,8 @@ func parseMapping(source, target string, deny func(int) bool) (mapping, error) {
 
 func (m *mapping) parseSource(text string) error {
 	rest := text
-	if scheme, after, ok := strings.Cut(text, "://"); ok {
+	// Clients and proxies merge the slashes of a source that is part of a URL's path.
+	if scheme, after, ok := strings.Cut(text, ":/"); ok && !strings.Contains(scheme, "/") {
 		switch strings.ToLower(scheme) {
 		case "http", "ws":
 			m.scheme = "http"
@@ -142,7 +143,7 @@ func (m *mapping) parseSource(text string) error {
 		default:
 			return fmt.Errorf("unknown scheme %q; use http or https", scheme)
 		}
-		rest = after
+		rest = strings.TrimPrefix(after, "/")
 	}
 	host, path, _ := strings.Cut(rest, "/")
 	m.path = "/" + path
