@@ -34,7 +34,8 @@ func TestPages(t *testing.T) {
 	r := newFixture(t)
 	for _, c := range []pageTest{
 		{"reading", testReading}, {"evaluate", testEvaluate}, {"snapshot", testSnapshot}, {"misses", testMisses}, {"index", testIndex},
-		{"tabs", testTabs}, {"two tabs at once", testTwoTabs}, {"dialogs", testDialogs}, {"downloads", testDownloads}, {"pdf", testPDF},
+		{"tabs", testTabs}, {"two tabs at once", testTwoTabs}, {"last tab", testLastTab},
+		{"dialogs", testDialogs}, {"downloads", testDownloads}, {"pdf", testPDF},
 		{"screenshots", testScreenshots}, {"record", testRecord}, {"captcha", testCaptcha}, {"forms", testForms}, {"waits", testWaits},
 		{"credentials", testCredentials}, {"headers", testHeaders}, {"routes", testRoutes}, {"har", testHAR},
 		{"cookies", testCookies}, {"contexts", testContexts}, {"permissions", testPermissions},

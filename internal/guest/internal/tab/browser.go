@@ -205,6 +205,11 @@ func (b *Browser) Tabs() []*Tab {
 	return slices.Clone(b.tabs)
 }
 
+// AwaitTab waits until the browser has a tab.
+func (b *Browser) AwaitTab(ctx context.Context) error {
+	return b.await(ctx, func() (bool, error) { return len(b.tabs) > 0, nil })
+}
+
 // Find returns the tab with an id, nil if there is none.
 func (b *Browser) Find(id string) *Tab {
 	b.mu.Lock()

@@ -119,7 +119,7 @@ func (s *Service) film(ctx context.Context, in RecordIn, r *video) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.d.Tab(b, recent, in.Tab)
+	t, err := s.d.Tab(ctx, b, recent, in.Tab)
 	if err == nil {
 		err = t.Ready(ctx)
 	}

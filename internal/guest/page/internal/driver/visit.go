@@ -30,6 +30,8 @@ const (
 	ActionTime = 15 * time.Second
 	// NavigationTime is the default timeout of a navigation.
 	NavigationTime = 30 * time.Second
+	// tabTime is how long the tab that replaces the last one may take to open.
+	tabTime = 10 * time.Second
 	// ProbeTime is how long a page may take to prove that it responds.
 	ProbeTime = time.Second
 )
@@ -81,8 +83,9 @@ func (d *Driver) Active(b *tab.Browser, recent []string) *tab.Tab {
 	return nil
 }
 
-// Tab returns the tab with an index, or the active one if index is nil.
-func (d *Driver) Tab(b *tab.Browser, recent []string, index *int) (*tab.Tab, error) {
+// Tab returns the tab with an index, or the active one if index is nil. If another client has closed
+// the last tab, Tab waits for the blank one that replaces it.
+func (d *Driver) Tab(ctx context.Context, b *tab.Browser, recent []string, index *int) (*tab.Tab, error) {
 	tabs := b.Tabs()
 	if index != nil {
 		if *index >= len(tabs) || *index < 0 {
@@ -90,8 +93,12 @@ func (d *Driver) Tab(b *tab.Browser, recent []string, index *int) (*tab.Tab, err
 		}
 		return tabs[*index], nil
 	}
-	if t := d.Active(b, recent); t != nil {
-		return t, nil
+	bounded, cancel := context.WithTimeout(ctx, tabTime)
+	defer cancel()
+	if err := b.AwaitTab(bounded); err == nil {
+		if t := d.Active(b, recent); t != nil {
+			return t, nil
+		}
 	}
 	return nil, op.Errorf(op.Unavailable, "the browser has no tab; create one")
 }
@@ -121,6 +128,7 @@ type Options struct {
 	Limit       time.Duration // if the caller sets no timeout; 0: ActionTime
 	AllowFailed bool          // the page may have crashed or not respond
 	Wait        bool          // the operation waits for effects of an earlier one
+	Repeat      bool          // if the active tab closes meanwhile, the operation may be repeated in the next one
 }
 
 // Visit runs fn on a tab. It limits the duration, answers dialogs, explains errors, and reports what else happened.
@@ -130,6 +138,15 @@ func (d *Driver) Visit(ctx context.Context, w Where, fn func(ctx context.Context
 
 // VisitWith is Visit with options.
 func (d *Driver) VisitWith(ctx context.Context, w Where, o Options, fn func(ctx context.Context, t *tab.Tab) error) error {
+	closed, err := d.visit(ctx, w, o, fn)
+	if closed && o.Repeat && w.Tab == nil && ctx.Err() == nil {
+		_, err = d.visit(ctx, w, o, fn)
+	}
+	return err
+}
+
+// visit reports whether the operation failed because the tab was closed.
+func (d *Driver) visit(ctx context.Context, w Where, o Options, fn func(ctx context.Context, t *tab.Tab) error) (closed bool, err error) {
 	limit := o.Limit
 	if limit == 0 {
 		limit = ActionTime
@@ -139,13 +156,14 @@ func (d *Driver) VisitWith(ctx context.Context, w Where, o Options, fn func(ctx 
 	}
 	b, recent, release, err := d.Connect(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer release()
-	t, err := d.Tab(b, recent, w.Tab)
+	t, err := d.Tab(ctx, b, recent, w.Tab)
 	if err != nil {
-		return err
+		return false, err
 	}
+	defer func() { closed = err != nil && errors.Is(t.Check(), tab.ErrClosed) }()
 	defer t.Begin()()
 	if !o.Wait {
 		t.Mark()
@@ -154,10 +172,10 @@ func (d *Driver) VisitWith(ctx context.Context, w Where, o Options, fn func(ctx 
 	defer cancel()
 	before := watch(b, t)
 	if err := awaitReady(bounded, t, o.AllowFailed); err != nil {
-		return explain(ctx, bounded, t, limit, err)
+		return false, explain(ctx, bounded, t, limit, err)
 	}
 	if err := t.Check(); err != nil && !(o.AllowFailed && errors.Is(err, tab.ErrCrashed)) {
-		return explain(ctx, bounded, t, limit, err)
+		return false, explain(ctx, bounded, t, limit, err)
 	}
 	alive, end := context.WithCancel(bounded)
 	defer end()
@@ -171,7 +189,7 @@ func (d *Driver) VisitWith(ctx context.Context, w Where, o Options, fn func(ctx 
 	}
 	before.hint(ctx)
 	d.cfg.Browser.HintRestart(ctx)
-	return err
+	return false, err
 }
 
 // awaitReady waits until a tab can be used. A failed page may never be ready, so it gets half of the time.

@@ -54,7 +54,8 @@ func (s *Service) Navigate(ctx context.Context, in NavigateIn) (Location, error)
 	}
 	var out Location
 	state, _ := tab.LoadState(in.WaitUntil)
-	err = s.visit(ctx, driver.Where{Tab: in.Tab, Timeout: in.Timeout}, func(ctx context.Context, t *tab.Tab) error {
+	o := driver.Options{Limit: driver.NavigationTime, AllowFailed: true, Repeat: true}
+	err = s.d.VisitWith(ctx, driver.Where{Tab: in.Tab, Timeout: in.Timeout}, o, func(ctx context.Context, t *tab.Tab) error {
 		if err := t.Navigate(ctx, address, state); err != nil {
 			return Explain(ctx, s.d, t, address, in.WaitUntil, err)
 		}

@@ -10,8 +10,8 @@ import (
 // Dialogs lists the dialogs of the tab.
 func (s *Service) Dialogs(ctx context.Context, in driver.Here) ([]tab.Dialog, error) {
 	out := []tab.Dialog{}
-	err := s.d.WithBrowser(ctx, func(_ context.Context, b *tab.Browser, recent []string) error {
-		t, err := s.d.Tab(b, recent, in.Tab)
+	err := s.d.WithBrowser(ctx, func(ctx context.Context, b *tab.Browser, recent []string) error {
+		t, err := s.d.Tab(ctx, b, recent, in.Tab)
 		if err == nil {
 			out = append(out, t.Dialogs()...)
 		}

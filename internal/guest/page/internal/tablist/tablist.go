@@ -131,7 +131,7 @@ type Closed struct {
 func (s *Service) CloseTab(ctx context.Context, in TabIn) (*Closed, error) {
 	out := &Closed{Closed: in.Index}
 	err := s.d.WithBrowser(ctx, func(ctx context.Context, b *tab.Browser, recent []string) error {
-		t, err := s.d.Tab(b, recent, &in.Index)
+		t, err := s.d.Tab(ctx, b, recent, &in.Index)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (s *Service) CloseTab(ctx context.Context, in TabIn) (*Closed, error) {
 func (s *Service) ActivateTab(ctx context.Context, in TabIn) (*Tab, error) {
 	var out Tab
 	err := s.d.WithBrowser(ctx, func(ctx context.Context, b *tab.Browser, recent []string) error {
-		t, err := s.d.Tab(b, recent, &in.Index)
+		t, err := s.d.Tab(ctx, b, recent, &in.Index)
 		if err != nil {
 			return err
 		}
