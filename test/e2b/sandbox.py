@@ -118,7 +118,20 @@ def files(sb):
     sb.files.write("/root/secret", "s", user="root")
     eq("as root", sb.files.read("/root/secret", user="root"), "s")
     eq("list as root", [x.name for x in sb.files.list("/root", user="root") if x.name == "secret"], ["secret"])
-    raises("not as user", Exception, lambda: sb.files.read("/root/secret"))
+    # Like E2B's daemon, which is root: outside of the home, root creates what then belongs to the user.
+    eq("as user", sb.files.read("/root/secret"), "s")
+    eq("folder outside", (sb.files.make_dir("/workspace/deep"), sb.files.make_dir("/workspace/deep")), (True, False))
+    sb.files.write("/solution/a/b.sh", "b")
+    sb.files.write("/etc/own.conf", "1")
+    sb.files.write("/etc/own.conf", "2")
+    eq("owners", sb.commands.run("stat -c %U /workspace /workspace/deep /solution/a/b.sh /etc/own.conf").stdout, "user\n" * 4)
+    eq("owner of the folder", sb.commands.run("stat -c %U /etc; cat /etc/own.conf").stdout, "root\n2")
+    sb.files.rename("/etc/own.conf", "/srv/new/own.conf")
+    eq("moved", sb.files.list("/srv/new")[0].name, "own.conf")
+    sb.files.write("/srv/daemon/x", "x", user="daemon")
+    eq("of another user", sb.commands.run("stat -c %U /srv/daemon /srv/daemon/x").stdout, "daemon\n" * 2)
+    sb.files.remove("/srv/new")
+    eq("removed outside", sb.files.exists("/srv/new"), False)
     # The user and the path of a call cannot select other files.
     raises("home of others", e2b.InvalidArgumentException, lambda: sb.files.read("~root/secret"))
 

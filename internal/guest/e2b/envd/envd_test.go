@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -304,6 +305,32 @@ func TestFiles(t *testing.T) {
 	} {
 		if status, body := call(t, s, "filesystem.Filesystem/"+c.method, c.body); status != c.want {
 			t.Errorf("%s %s: got %d %s, want %d", c.method, c.body, status, body, c.want)
+		}
+	}
+}
+
+// Files and folders that root creates for a user belong to that user. Existing folders keep their owner.
+func TestCreateForUser(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	for _, c := range []struct{ verb, to, body string }{{"mkdir", "a/b", ""}, {"write", "c/d/file", "text"}} {
+		request, err := json.Marshal(helpIn{Path: filepath.Join(dir, c.to), Owner: &owner{1234, 1235}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := Help([]string{c.verb, string(request)}, strings.NewReader(c.body), &out); err != nil || strings.Contains(out.String(), "error") {
+			t.Fatalf("%s: got %s %v, want success", c.verb, &out, err)
+		}
+	}
+	for name, want := range map[string]uint32{"": 0, "a": 1234, "a/b": 1234, "c": 1234, "c/d": 1234, "c/d/file": 1234} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Sys().(*syscall.Stat_t).Uid; got != want {
+			t.Errorf("owner of %q: got %d, want %d", name, got, want)
 		}
 	}
 }

@@ -97,6 +97,10 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f, err := os.Open(path)
+	if errors.Is(err, os.ErrPermission) && s.users.hasRoot() {
+		s.downloadAs(w, r, root, path)
+		return
+	}
 	if err != nil {
 		refuse(w, path, err)
 		return
@@ -266,11 +270,37 @@ func headerMetadata(h http.Header) (map[string]string, error) {
 	return all, nil
 }
 
-// write writes a file as a user.
+// write writes a file as a user, or as root for the user.
 func (s *Service) write(r *http.Request, u account, in helpIn, body io.Reader) error {
-	if u.own {
-		return writeFile(in, body)
+	switch {
+	case u.own:
+		read := &notedReader{Reader: body}
+		err := writeFile(in, read)
+		if err == nil || read.begun {
+			return err // a retry would write only the rest
+		}
+		return s.orRoot(u, in, fileError(in.Path, err), func(in helpIn) error { return s.writeAs(r, root, in, body) })
+	case u.owner != root.owner && s.users.hasRoot():
+		// A denial would come after the body was sent, so there is no second attempt.
+		in.Owner = &owner{u.owner, u.group}
+		return s.writeAs(r, root, in, body)
 	}
+	return s.writeAs(r, u, in, body)
+}
+
+// notedReader notes whether it was read.
+type notedReader struct {
+	io.Reader
+	begun bool
+}
+
+func (n *notedReader) Read(b []byte) (int, error) {
+	n.begun = true
+	return n.Reader.Read(b)
+}
+
+// writeAs writes a file as another user.
+func (s *Service) writeAs(r *http.Request, u account, in helpIn, body io.Reader) error {
 	c, err := s.helper(u, "write", in)
 	if err != nil {
 		return err
@@ -294,14 +324,19 @@ func writeFile(in helpIn, body io.Reader) error {
 	if info, err := os.Stat(in.Path); err == nil && info.IsDir() {
 		return connect.Errorf(connect.InvalidArgument, "path %q is a folder", in.Path)
 	}
-	if err := os.MkdirAll(filepath.Dir(in.Path), 0o755); err != nil {
+	if err := in.makeFolders(filepath.Dir(in.Path)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(in.Path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, body)
+	if in.Owner != nil {
+		err = f.Chown(in.Owner.User, in.Owner.Group)
+	}
+	if err == nil {
+		_, err = io.Copy(f, body)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (s *Service) makeDir(ctx context.Context, c connect.Caller, in pathIn) (out
 	if err != nil {
 		return out, err
 	}
-	return out, s.asUser(ctx, u, "mkdir", helpIn{Path: path, Owner: u.owner}, &out)
+	return out, s.asUser(ctx, u, "mkdir", helpIn{Path: path}, &out)
 }
 
 func makeDir(in helpIn) (any, error) {
@@ -61,10 +61,30 @@ func makeDir(in helpIn) (any, error) {
 	case err == nil:
 		return nil, connect.Errorf(connect.InvalidArgument, "path %q exists and is not a folder", in.Path)
 	}
-	if err := os.MkdirAll(in.Path, 0o755); err != nil {
+	if err := in.makeFolders(in.Path); err != nil {
 		return nil, err
 	}
 	return stat(in)
+}
+
+// makeFolders creates a folder with its parents. The created folders belong to the owner of the request.
+func (in helpIn) makeFolders(dir string) error {
+	var missing []string
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, at)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil || in.Owner == nil {
+		return err
+	}
+	for _, created := range missing {
+		if err := os.Lchown(created, in.Owner.User, in.Owner.Group); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // moveIn is the input of move.
@@ -89,7 +109,7 @@ func move(in helpIn) (any, error) {
 	if _, err := os.Lstat(in.Path); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(in.To), 0o755); err != nil {
+	if err := in.makeFolders(filepath.Dir(in.To)); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(in.Path, in.To); err != nil {

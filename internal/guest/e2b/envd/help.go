@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/connect"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -20,10 +21,13 @@ type helpIn struct {
 	Path  string `json:"path"`
 	To    string `json:"to,omitempty"`
 	Depth int    `json:"depth,omitempty"`
-	Owner int    `json:"owner,omitempty"`
+	Owner *owner `json:"owner,omitempty"` // of created files and folders, if it is not the user that creates them
 
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
+
+// owner is the owner of a file.
+type owner struct{ User, Group int }
 
 // helpOut is the response of the helper process.
 type helpOut struct {
@@ -34,11 +38,38 @@ type helpOut struct {
 // verbs are the file operations.
 var verbs = map[string]func(helpIn) (any, error){"stat": stat, "mkdir": makeDir, "move": move, "remove": remove, "list": list}
 
-// asUser performs a file operation as a user.
-func (s *Service) asUser(ctx context.Context, u account, verb string, in helpIn, out any) error {
-	if !u.own {
-		return s.asOther(ctx, u, verb, in, out)
+// orRoot is called with the result of a file operation of a user. If the user lacks permission, root performs the operation for
+// the user, like E2B's daemon, which is root: clients of this service may select root as the user of a call.
+func (s *Service) orRoot(u account, in helpIn, err error, asRoot func(helpIn) error) error {
+	if !isDenied(err) || u.owner == root.owner || !s.users.hasRoot() {
+		return err
 	}
+	in.Owner = &owner{u.owner, u.group}
+	result := asRoot(in)
+	if denied, ok := errors.AsType[*userError](result); ok {
+		return connect.Errorf(connect.PermissionDenied, "%v: %s", err, denied.reason)
+	}
+	return result
+}
+
+func isDenied(err error) bool {
+	e, ok := errors.AsType[*connect.Error](err)
+	return ok && e.Code == connect.PermissionDenied
+}
+
+// asUser performs a file operation as a user, or as root for the user.
+func (s *Service) asUser(ctx context.Context, u account, verb string, in helpIn, out any) error {
+	var err error
+	if u.own {
+		err = asSelf(verb, in, out)
+	} else {
+		err = s.asOther(ctx, u, verb, in, out)
+	}
+	return s.orRoot(u, in, err, func(in helpIn) error { return s.asOther(ctx, root, verb, in, out) })
+}
+
+// asSelf performs a file operation as the user of this process.
+func asSelf(verb string, in helpIn, out any) error {
 	result, err := verbs[verb](in)
 	if err != nil {
 		return fileError(in.Path, err)
@@ -74,10 +105,20 @@ func (s *Service) asOther(ctx context.Context, u account, verb string, in helpIn
 	return readHelp(u, res.Stdout, res.Stderr, out)
 }
 
+// userError means that sudo denied to become another user.
+type userError struct {
+	error
+	reason string // of sudo
+}
+
+// Unwrap returns the error for the caller.
+func (e *userError) Unwrap() error { return e.error }
+
 func readHelp(u account, stdout, stderr []byte, out any) error {
 	var got helpOut
 	if err := json.Unmarshal(stdout, &got); err != nil {
-		return connect.Errorf(connect.PermissionDenied, "cannot run as user %q: %.300s", u.name, stderr)
+		text := fmt.Sprintf("%.300s", strings.TrimSpace(string(stderr)))
+		return &userError{connect.Errorf(connect.PermissionDenied, "cannot run as user %q: %s", u.name, text), text}
 	}
 	if got.Error != nil {
 		return got.Error

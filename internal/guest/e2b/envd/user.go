@@ -29,7 +29,11 @@ type account struct {
 	home  string
 	own   bool // it is the sandbox's own user, for which no sudo is necessary
 	owner int  // user ID
+	group int  // group ID
 }
+
+// root is the user that creates files where the user of a call may not.
+var root = account{name: "root", home: "/root"}
 
 // users finds accounts.
 type users struct {
@@ -59,7 +63,7 @@ func (u *users) fromHeader(h http.Header) (account, error) {
 func (u *users) find(name string) (account, error) {
 	u.once.Do(u.prepare)
 	if name == "" || name == userName {
-		a := account{name: userName, home: u.home, own: true, owner: os.Getuid()}
+		a := account{name: userName, home: u.home, own: true, owner: os.Getuid(), group: os.Getgid()}
 		if info, err := os.Stat(userHome); err == nil && info.IsDir() {
 			a.home = userHome
 		}
@@ -69,7 +73,7 @@ func (u *users) find(name string) (account, error) {
 	if err != nil {
 		return account{}, connect.Errorf(connect.Unauthenticated, "no such user: %.60q", name)
 	}
-	return account{name: found.Name, home: found.Home, own: int(found.UID) == os.Getuid(), owner: int(found.UID)}, nil
+	return account{name: found.Name, home: found.Home, own: int(found.UID) == os.Getuid(), owner: int(found.UID), group: int(found.GID)}, nil
 }
 
 // prepareScript adds the name "user" for the sandbox's user before its other names, so that programs show this name, and links
@@ -84,12 +88,18 @@ add() {
 add /etc/group "user:x:$4:"
 add /etc/passwd "user:x:$3:$4::$2:/bin/bash"`
 
+// hasRoot reports whether the sandbox has sudo. The sandbox may still deny it.
+func (u *users) hasRoot() bool {
+	if !u.contained || os.Getuid() == 0 {
+		return false
+	}
+	_, ok := u.runner.Look("sudo")
+	return ok
+}
+
 // prepare creates the user that E2B's clients expect, if the sandbox allows it.
 func (u *users) prepare() {
-	if !u.contained || findName(userNames, os.Getuid()) == userName || os.Getuid() == 0 {
-		return
-	}
-	if _, ok := u.runner.Look("sudo"); !ok {
+	if findName(userNames, os.Getuid()) == userName || !u.hasRoot() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
