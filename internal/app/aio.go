@@ -231,7 +231,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		watches,
 		daemon,
 		commands,
-		a.newInterpreter(python, javascript, bashes),
+		a.newInterpreter(python, javascript, bashes, daemon.UserHome),
 		documents,
 		python,
 		javascript,

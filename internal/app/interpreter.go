@@ -13,10 +13,10 @@ import (
 )
 
 // newInterpreter returns E2B's code interpreter on top of the services that run code.
-func (a *Aio) newInterpreter(python *jupyter.Service, javascript *node.Service, bashes *bash.Service) *interpreter.Service {
+func (a *Aio) newInterpreter(python *jupyter.Service, javascript *node.Service, bashes *bash.Service, home func() string) *interpreter.Service {
 	// Errors of End mean that the session has already ended.
 	return interpreter.New(interpreter.Config{
-		Home: a.cfg.Home, Log: a.log, StripTypes: a.stripTypes,
+		Home: home, Log: a.log, StripTypes: a.stripTypes,
 		Python: interpreter.Language{Runner: python, End: func(ctx context.Context, id string) {
 			_, _ = python.DeleteSession(ctx, jupyter.SessionIn{SessionID: id})
 		}},

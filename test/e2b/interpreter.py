@@ -32,10 +32,14 @@ def python(sb):
     eq("chart", (r.chart.type.value, r.chart.title), ("line", "T"))
     eq("variables of a call", sb.run_code("import os\nos.environ.get('V')", envs={"V": "1"}).text, "1")
     eq("only of it", sb.run_code("print(os.environ.get('V'))").logs.stdout, ["None\n"])
-    eq("folder", sb.run_code("import os; os.getcwd()").text.replace("/home/gem", "/home/user"), "/home/user")
+    eq("folder", sb.run_code("import os; os.getcwd() + os.environ['HOME']").text, "/home/user/home/user")
+    e = sb.run_code("from PIL import Image\nim = Image.new('RGB', (2, 2))\nim.show()\nim.save('x.png')")
+    eq("images", [bool(r.png) for r in e.results], [True, True])
 
 
 def contexts(sb):
+    if hasattr(sb, "list_code_contexts"):
+        eq("default contexts", {"python", "javascript"} <= {x.language for x in sb.list_code_contexts()}, True)
     c = sb.create_code_context(cwd="/tmp", language="python")
     eq("own folder", sb.run_code("import os; os.getcwd()", context=c).text, "/tmp")
     sb.run_code("y = 1", context=c)

@@ -32,6 +32,8 @@ const (
 	UID  = 1000
 	GID  = 1000
 	Home = "/home/gem"
+	// HomeAlias is a second path of the home. Programs that were written for other sandboxes expect it.
+	HomeAlias = "/home/user"
 	// ServerState is where the server keeps its own data, as opposed to the user's work.
 	ServerState = Home + "/.local/state/aio"
 	// ServerLogs is where the server keeps its logs of sessions.
@@ -61,6 +63,8 @@ type Config struct {
 	// Tmpfs and then Binds are mounted over it, in order.
 	Tmpfs []Tmpfs
 	Binds []Bind
+	// Alias is a second path of a folder inside. If its path is in use, there is no alias.
+	Alias Alias
 	// ShmSize bounds /dev/shm, in bytes.
 	ShmSize int64
 
@@ -145,6 +149,7 @@ type Bind struct {
 // The parts of a Config that init receives unchanged.
 type (
 	Tmpfs   = protocol.Tmpfs
+	Alias   = protocol.Alias
 	Process = protocol.Process
 	Limits  = protocol.Limits
 )

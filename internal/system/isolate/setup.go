@@ -15,7 +15,7 @@ import (
 // setup converts the config to the message to init, and its folders to detached
 // mounts, which init can attach without access to their paths.
 func (s *starter) setup(pid int) (protocol.Setup, error) {
-	set := protocol.Setup{Version: protocol.Version, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize,
+	set := protocol.Setup{Version: protocol.Version, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, Alias: s.cfg.Alias, ShmSize: s.cfg.ShmSize,
 		Process: s.cfg.Process, Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil,
 		Setuid: s.cfg.Setuid && s.cfg.IDs.Count > 0}
 	var err error

@@ -64,8 +64,8 @@ func (u *users) find(name string) (account, error) {
 	u.once.Do(u.prepare)
 	if name == "" || name == userName {
 		a := account{name: userName, home: u.home, own: true, owner: os.Getuid(), group: os.Getgid()}
-		if info, err := os.Stat(userHome); err == nil && info.IsDir() {
-			a.home = userHome
+		if list, err := os.ReadDir(userHome); err == nil && len(list) > 0 {
+			a.home = userHome // an empty folder is not the home, which has at least the settings of the shell
 		}
 		return a, nil
 	}
@@ -76,16 +76,28 @@ func (u *users) find(name string) (account, error) {
 	return account{name: found.Name, home: found.Home, own: int(found.UID) == os.Getuid(), owner: int(found.UID), group: int(found.GID)}, nil
 }
 
+// UserHome returns the home of the user that E2B's clients expect, and creates that user if necessary.
+func (s *Service) UserHome() string {
+	a, err := s.users.find("")
+	if err != nil {
+		return s.Config.Home
+	}
+	return a.home
+}
+
 // prepareScript adds the name "user" for the sandbox's user before its other names, so that programs show this name, and links
 // the home of that name. The other name stays valid.
 const prepareScript = `set -e
+rmdir "$2" 2> /dev/null || true
 [ -e "$2" ] || ln -s "$1" "$2"
 add() {
-	printf '%s\n' "$2" | cat - "$1" > "$1.new"
-	chmod 644 "$1.new"
+	[ -e "$1" ] || return 0
+	cp -p "$1" "$1.new"
+	{ printf '%s\n' "$2"; grep -v '^user:' "$1" || true; } > "$1.new"
 	mv "$1.new" "$1"
 }
 add /etc/group "user:x:$4:"
+add /etc/shadow "user:*:20000:0:99999:7:::"
 add /etc/passwd "user:x:$3:$4::$2:/bin/bash"`
 
 // hasRoot reports whether the sandbox has sudo. The sandbox may still deny it.

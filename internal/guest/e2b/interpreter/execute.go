@@ -92,8 +92,8 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		p.begun = p.begun || err == nil
 		return err
 	}
-	if p.Language == "python" && !p.begun {
-		if err := silent(setup); err != nil {
+	if first := s.firstCode(p.Language); first != "" && !p.begun {
+		if err := silent(first); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,10 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		}()
 	}
 	if p.Language == "bash" {
-		code = keepState(s.sessionOf(p)) + exports(in.Env) + code
+		if !p.begun {
+			code = "export HOME=" + quote(s.Home()) + "\n" + code
+		}
+		code = keepState(s.sessionOf(p), in.Env) + code
 	}
 	result, err := language.Run(ctx, s.cell(p, code), func(o kernel.Output) error {
 		out.output(o)
@@ -127,6 +130,20 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		}
 	}
 	return err
+}
+
+// firstCode returns code that prepares a new session of a language: its home and, in Python, the formats of values.
+func (s *Service) firstCode(language string) string {
+	home, err := json.Marshal(s.Home())
+	switch {
+	case err != nil:
+		return ""
+	case language == "python":
+		return setup + "__import__('os').environ['HOME'] = " + string(home)
+	case language == "javascript", language == "typescript":
+		return "void (process.env.HOME = " + string(home) + ")"
+	}
+	return ""
 }
 
 func isMissing(err error) bool {
@@ -167,26 +184,28 @@ func variables(language string, env map[string]string) (before, after string) {
 			"process.env[k]), delete globalThis.__coveEnv)"
 }
 
-// keepState returns shell code that restores the variables, functions and working directory
-// of the context, and saves them when the shell exits.
-func keepState(session string) string {
-	return `__cove_state="${TMPDIR:-/tmp}/.` + session + `"
-[ -r "$__cove_state" ] && . "$__cove_state" 2> /dev/null
-trap '(umask 077; { declare -p | grep -v "^declare -[a-zA-Z]*r"; declare -f; printf "cd %q\n" "$PWD"; } \
-	> "$__cove_state") 2> /dev/null' EXIT
-`
-}
-
-// exports returns shell code that sets variables.
-func exports(env map[string]string) string {
-	var b strings.Builder
+// keepState returns shell code that restores the variables, functions and working directory of the context, sets the variables
+// of this execution, and saves the state without these when the shell exits.
+func keepState(session string, env map[string]string) string {
+	var set, restore strings.Builder
 	for name, value := range env {
 		if name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == "" {
-			b.WriteString("export " + name + "='" + strings.ReplaceAll(value, "'", `'\''`) + "'\n")
+			fmt.Fprintf(&set, "__cove_old_%s=$(declare -p %s 2> /dev/null); export %s=%s\n", name, name, name, quote(value))
+			fmt.Fprintf(&restore, "unset %s; eval \"$__cove_old_%s\"; unset __cove_old_%s\n", name, name, name)
 		}
 	}
-	return b.String()
+	return `__cove_state="${TMPDIR:-/tmp}/.` + session + `"
+[ -r "$__cove_state" ] && . "$__cove_state" 2> /dev/null
+__cove_save() {
+` + restore.String() + `umask 077
+{ declare -p | grep -v "^declare -[a-zA-Z]*r"; declare -f; printf "cd %q\n" "$PWD"; } > "$__cove_state"
 }
+trap '__cove_save 2> /dev/null' EXIT
+` + set.String()
+}
+
+// quote returns a word of the shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // lines sends JSON objects, one per line, and keepalive lines in between.
 type lines struct {

@@ -36,8 +36,6 @@ const (
 	maxBody = 64 << 20
 	// maxContexts limits the contexts of all languages.
 	maxContexts = 64
-	// userHome is the default working directory, if it exists.
-	userHome = "/home/user"
 )
 
 // Runner runs code in sessions.
@@ -74,8 +72,9 @@ type Config struct {
 	Python, JavaScript, Bash Language
 	// StripTypes converts TypeScript to JavaScript.
 	StripTypes func(ctx context.Context, code string) (string, error)
-	Home       string
-	Log        *slog.Logger
+	// Home returns the home of the user, which is the default working directory.
+	Home func() string
+	Log  *slog.Logger
 }
 
 // Service runs code for E2B's clients.
@@ -86,6 +85,7 @@ type Service struct {
 	mu       sync.Mutex
 	contexts map[string]*place // by ID
 	standard map[string]*place // by language
+	made     int               // number of contexts that were ever created
 }
 
 // place is a context: a session of a language.
@@ -97,6 +97,7 @@ type place struct {
 	turn    chan struct{} // one execution at a time
 	session string        // guarded by the service's mutex; a restart replaces it
 	begun   bool          // it has run code
+	order   int           // of creation
 	count   int
 }
 
@@ -188,10 +189,7 @@ func normalize(w http.ResponseWriter, name string) (string, bool) {
 
 func (s *Service) newPlace(language, cwd string) *place {
 	if cwd == "" {
-		cwd = s.Home
-		if info, err := os.Stat(userHome); err == nil && info.IsDir() {
-			cwd = userHome
-		}
+		cwd = s.Home()
 	}
 	return &place{ID: newID(), Language: language, Cwd: cwd, session: newSession(), turn: make(chan struct{}, 1)}
 }
@@ -220,8 +218,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if cwd := op.Value(in.Cwd); cwd != "" {
-		if info, err := os.Stat(cwd); err != nil || !info.IsDir() {
-			http.Error(w, fmt.Sprintf("cwd %q is not a folder", cwd), http.StatusBadRequest)
+		if err := os.MkdirAll(cwd, 0o755); err != nil {
+			http.Error(w, fmt.Sprintf("cwd %q is not a folder: %v", cwd, err), http.StatusBadRequest)
 			return
 		}
 	}
@@ -232,19 +230,29 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("context limit reached (%d); remove a context first", maxContexts), http.StatusTooManyRequests)
 		return
 	}
-	s.contexts[p.ID] = p
+	s.add(p)
 	reply(w, http.StatusOK, p)
 }
 
 func (s *Service) list(w http.ResponseWriter, _ *http.Request) {
+	// Clients expect these contexts before they run code.
+	s.findStandard("python")
+	s.findStandard("javascript")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]*place, 0, len(s.contexts))
 	for _, p := range s.contexts {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b *place) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b *place) int { return cmp.Compare(a.order, b.order) })
 	reply(w, http.StatusOK, list)
+}
+
+// add adds a context. The caller holds the mutex.
+func (s *Service) add(p *place) {
+	s.made++
+	p.order = s.made
+	s.contexts[p.ID] = p
 }
 
 // find returns a context by its ID.
@@ -262,7 +270,8 @@ func (s *Service) findStandard(language string) *place {
 		return p
 	}
 	p := s.newPlace(language, "")
-	s.standard[language], s.contexts[p.ID] = p, p
+	s.standard[language] = p
+	s.add(p)
 	return p
 }
 

@@ -43,7 +43,7 @@ func newService(t *testing.T, outputs ...kernel.Output) *Service {
 		return kernel.Result{Status: kernel.OK, Session: c.Session}, nil
 	})
 	end := func(context.Context, string) {}
-	return New(Config{Home: tmp, Bash: Language{shell, end}, Python: Language{python, end}, JavaScript: Language{python, end},
+	return New(Config{Home: func() string { return tmp }, Bash: Language{shell, end}, Python: Language{python, end}, JavaScript: Language{python, end},
 		StripTypes: func(context.Context, string) (string, error) { return "", errors.New("invalid types") }})
 }
 
@@ -122,8 +122,8 @@ func TestContexts(t *testing.T) {
 	if got := stdout(lines); got != "[]\n" || lines[0]["execution_count"] != 1.0 {
 		t.Errorf("after a restart: got %v, want no variable and the first execution", lines)
 	}
-	if _, body := send(t, s, "GET", "/contexts", ""); strings.Count(body, `"id"`) != 2 {
-		t.Errorf("list: got %s, want the context and the default one", body)
+	if _, body := send(t, s, "GET", "/contexts", ""); strings.Count(body, `"id"`) != 4 || !strings.Contains(body, `"python"`) || !strings.Contains(body, `"javascript"`) {
+		t.Errorf("list: got %s, want the context and the default ones, also of unused languages", body)
 	}
 	if status, _ := send(t, s, "DELETE", "/contexts/"+c.ID, ""); status != 200 {
 		t.Errorf("remove: got %d, want 200", status)
@@ -139,7 +139,7 @@ func TestContexts(t *testing.T) {
 		"both":              {"POST", "/execute", `{"code":"1","context_id":"x","language":"bash"}`, 400, "Only one"},
 		"unknown language":  {"POST", "/execute", `{"code":"1","language":"cobol"}`, 400, "unsupported language"},
 		"unknown, too":      {"POST", "/contexts", `{"language":"cobol"}`, 400, "unsupported language"},
-		"no such folder":    {"POST", "/contexts", `{"cwd":"/none"}`, 400, "not a folder"},
+		"no such folder":    {"POST", "/contexts", `{"cwd":"/etc/passwd/x"}`, 400, "not a folder"},
 		"not JSON":          {"POST", "/execute", `{{`, 400, "invalid request"},
 		"wrong type":        {"POST", "/execute", `{"code":1}`, 400, "invalid request"},
 		"health":            {"GET", "/health", "", 200, `"OK"`},
@@ -171,6 +171,16 @@ func TestVariablesOfACall(t *testing.T) {
 		"env_vars": map[string]string{"A": "it's $HOME; `id`", "B;touch x": "no"}})
 	if got := stdout(lines); got != "it's $HOME; `id`\n" {
 		t.Errorf("got %q, want the unchanged value", got)
+	}
+	bash := func(code string, env map[string]string) string {
+		return stdout(execute(t, s, map[string]any{"code": code, "language": "bash", "env_vars": env}))
+	}
+	bash("B=kept", nil)
+	if got := bash(`echo "$A $B"; cd /tmp; C=new; exit 3`, map[string]string{"A": "one", "B": "two"}); got != "one two\n" {
+		t.Errorf("got %q, want the variables of the call", got)
+	}
+	if got := bash(`echo "${A:-none} $B $C"; compgen -v | grep -c __cove_old; pwd; umask`, nil); got != "none kept new\n0\n/tmp\n0022\n" {
+		t.Errorf("got %q, want only the variables of the context", got)
 	}
 	for _, language := range []string{"python", "javascript"} {
 		before, after := variables(language, map[string]string{"A": "'\"\\\n"})

@@ -42,6 +42,45 @@ def _cove_setup():
         except Exception:
             return None
 
+    def show_images(module):
+        from IPython.display import display as show
+        image, save = module.Image, module.Image.save
+
+        def saved(self, fp, *args, **options):
+            result = save(self, fp, *args, **options)
+            if isinstance(fp, str):
+                show(self)
+            return result
+
+        # There is no other viewer, so the client shows images.
+        image.show = lambda self, *args, **options: show(self)
+        image.save = saved
+
+    def on_import(name, patch):
+        """Call patch with a module as soon as it is imported. Importing it here would delay the first execution."""
+        import sys
+        from importlib.machinery import PathFinder
+        if name in sys.modules:
+            return patch(sys.modules[name])
+
+        class Finder:
+            @staticmethod
+            def find_spec(wanted, path=None, target=None):
+                spec = PathFinder.find_spec(wanted, path, target) if wanted == name else None
+                if spec is None or spec.loader is None:
+                    return None
+                run = spec.loader.exec_module
+
+                def run_and_patch(module):
+                    run(module)
+                    patch(module)
+
+                spec.loader.exec_module = run_and_patch
+                return spec
+
+        sys.meta_path.insert(0, Finder)
+
+    on_import("PIL.Image", show_images)
     display = get_ipython().display_formatter
     add("e2b/data", "_repr_e2b_data_", "pandas", "DataFrame", columns)
     add("e2b/chart", "_repr_e2b_chart_", "matplotlib", "Figure", chart)

@@ -61,12 +61,12 @@ var ownEtc = []struct{ name, text string }{
 	{"resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"},
 }
 
-// The users and groups of every sandbox.
+// The users and groups of every sandbox. The user's second name and home are those that E2B's clients expect.
 const (
 	ownPasswd = "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n" +
 		"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n" +
-		"gem:x:1000:1000:gem:/home/gem:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-	ownGroup = "root:x:0:\ndaemon:x:1:\ntty:x:5:\naudio:x:29:\nvideo:x:44:\nusers:x:100:\ngem:x:1000:\nnogroup:x:65534:\n"
+		"gem:x:1000:1000:gem:/home/gem:/bin/bash\nuser:x:1000:1000:gem:/home/user:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+	ownGroup = "root:x:0:\ndaemon:x:1:\ntty:x:5:\naudio:x:29:\nvideo:x:44:\nusers:x:100:\ngem:x:1000:\nuser:x:1000:\nnogroup:x:65534:\n"
 )
 
 // ownHome lists the files in the user's home.
@@ -194,6 +194,7 @@ func (p *basePlan) plan() (trees []string, err error) {
 	for _, e := range ownHome {
 		p.add(baseEntry{path: "home/gem/" + e.name, mode: 0o644, id: isolate.UID, data: []byte(e.text)})
 	}
+	p.dir(isolate.HomeAlias[1:], 0o755, isolate.UID)
 	p.dir("root", 0o700, 0)
 	p.dir("tmp", 0o777|os.ModeSticky, 0)
 	p.dir("var/tmp", 0o777|os.ModeSticky, 0)

@@ -40,6 +40,9 @@ func TestHostRoot(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		if !strings.Contains(string(text), "\nuser:") {
+			t.Errorf("etc/%s has no user, which E2B's clients expect", name)
+		}
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Split(line, ":"); f[1] != "*" {
 				t.Errorf("etc/%s: user %q has the password %q, want none", name, f[0], f[1])

@@ -39,6 +39,7 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 		Tmpfs: []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 64 << 20},
 			{Target: "/run/user/1000", Mode: 0o700, Size: 64 << 20, UID: isolate.UID, GID: isolate.GID},
 			{Target: "/run/lock", Mode: 0o1777, Size: 4 << 20}},
+		Alias:   isolate.Alias{Path: isolate.HomeAlias, Target: isolate.Home},
 		ShmSize: spec.Resources.MemoryLimit / 2,
 		Limits:  limits(spec.Resources),
 		Process: isolate.Process{Args: append(spec.Command, spec.Args...), Env: environ(spec), Dir: spec.Workdir,

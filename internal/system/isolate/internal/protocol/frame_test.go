@@ -16,6 +16,7 @@ func fullSetup() Setup {
 		Filter: "\x00f", Listens: true, Setuid: true, Late: true,
 		Root: []Overlay{{Target: "/", Lower: []Source{{"/a", 0}, {"", -1}}, Upper: Source{"/u", 7}, Data: "d", Work: "w"},
 			{Target: "/usr", Lower: []Source{}}},
+		Alias:   Alias{Path: "/a", Target: "/b"},
 		Tmpfs:   []Tmpfs{{Target: "/run", Size: math.MaxInt64, Mode: 0o1777, UID: math.MaxUint32, GID: 5}},
 		Binds:   []Bind{{Source: Source{"/b\nc", 3}, Target: "/t", ReadOnly: true, Setuid: true, Hidden: true, File: "f"}, {}},
 		Process: Process{Args: []string{"x", ""}, Env: []string{"A=1\x00\xff", "B="}, Dir: "/home", UID: 1000, GID: 1001},

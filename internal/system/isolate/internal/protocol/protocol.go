@@ -38,7 +38,7 @@ const (
 )
 
 // Version must change with Setup and Report: init may be a separate program.
-const Version = 5
+const Version = 6
 
 // Setup tells init what to build. It is sent over a socket because other users of the
 // machine can read arguments and the environment.
@@ -48,6 +48,7 @@ type Setup struct {
 	Root     []Overlay
 	Tmpfs    []Tmpfs
 	Binds    []Bind
+	Alias    Alias
 	ShmSize  int64
 	Process  Process
 	Limits   Limits
@@ -84,6 +85,9 @@ type Bind struct {
 	Hidden   bool
 	File     string // name of the file to mount in the source; empty mounts the source itself
 }
+
+// Alias is a second path of a folder of the sandbox. Empty paths are none.
+type Alias struct{ Path, Target string }
 
 // Tmpfs is a folder in memory.
 type Tmpfs struct {
@@ -149,6 +153,8 @@ func (s *Setup) transfer(f *frame) {
 		f.boolean(&b.Hidden)
 		f.text(&b.File)
 	})
+	f.text(&s.Alias.Path)
+	f.text(&s.Alias.Target)
 	number(f, &s.ShmSize)
 	f.texts(&s.Process.Args)
 	f.texts(&s.Process.Env)

@@ -76,7 +76,9 @@ func (b *Builder) Build(set protocol.Setup, fds []int) error {
 		step{"mount /proc", func() error { return b.attach(b.proc, "/proc") }},
 		step{"mount /sys", func() error { return b.attach(b.sys, "/sys") }},
 		step{"mount tmpfs", b.tmpfs},
+		step{"find the alias", b.findAlias},
 		step{"mount folders", b.binds},
+		step{"mount the alias", b.mountAlias},
 		step{"set sysctls", b.setSysctls},
 	)
 }
@@ -293,7 +295,11 @@ func (b *Builder) binds() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Target, err)
 		}
-		if err := b.attach(fd, m.Target); err != nil {
+		target := m.Target
+		if rest, ok := strings.CutPrefix(target, b.Alias.Path+"/"); ok && b.Alias.Path != "" {
+			target = path.Join(b.Alias.Target, rest) // the alias would hide it
+		}
+		if err := b.attach(fd, target); err != nil {
 			return err
 		}
 	}
