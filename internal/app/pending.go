@@ -58,6 +58,8 @@ type pending struct {
 	gate    *Aio // authenticates callers and has the table of the pending sandbox
 	runner  *proc.Runner
 
+	release func(address string) // closes an inside address
+
 	handlers atomic.Pointer[handlers]
 	bound    chan struct{} // closed when the settings are known
 
@@ -69,7 +71,8 @@ type pending struct {
 type handlers struct{ outside, inside http.Handler }
 
 func newPending(b blueprint, version string, log *slog.Logger) (*pending, error) {
-	p := &pending{blueprint: b, version: version, log: log, runner: newRunner(b.cfg, []string{}, log), bound: make(chan struct{})}
+	p := &pending{blueprint: b, version: version, log: log, runner: newRunner(b.cfg, []string{}, log), bound: make(chan struct{}),
+		release: func(string) {}}
 	p.gate = &Aio{cfg: b.cfg, version: version, log: log}
 	if err := p.gate.newGuard(); err != nil {
 		return nil, err
@@ -110,7 +113,8 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 		{"user", p.cfg.User, cfg.User}, {"state", p.cfg.State, cfg.State}, {"runtime", p.cfg.Runtime, cfg.Runtime},
 		{"egress", p.cfg.Egress, cfg.Egress}, {"outlet", p.cfg.Outlet, cfg.Outlet},
 	} {
-		if f.before != f.after {
+		closes := f.key == "loopback" && f.after == ""
+		if f.before != f.after && !closes {
 			return nil, op.Errorf(op.Invalid, "the setting %q of a running sandbox cannot be changed; create a sandbox with it", f.key)
 		}
 	}
@@ -134,6 +138,9 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 			return false, err
 		}
 		p.aio = next
+		if cfg.Loopback == "" && p.cfg.Loopback != "" {
+			p.release(p.cfg.Loopback)
+		}
 		next.attach()
 		p.handlers.Store(&h)
 		close(p.bound)
@@ -163,8 +170,11 @@ func (p *pending) Handlers() (outside, inside http.Handler) {
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.handlers.Load().inside.ServeHTTP(w, r) })
 }
 
-// Inside implements host.Program. Its settings cannot change.
+// Inside implements host.Program.
 func (p *pending) Inside() []string { return p.gate.Inside() }
+
+// OnRelease implements host.Releaser: the settings may close the loopback address.
+func (p *pending) OnRelease(release func(address string)) { p.release = release }
 
 // Begin implements host.Program. It waits for the settings. Before that it builds the sandbox once,
 // which makes the call with the settings faster.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,13 +13,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// startPending serves a pending sandbox like serve.
-func startPending(t *testing.T, more ...string) (call func(path, body string) (int, string), home string) {
+// makePending returns a pending sandbox.
+func makePending(t *testing.T, more ...string) (p *pending, home string) {
 	t.Helper()
 	home = t.TempDir()
 	src := config.Source{Environ: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "AIO_INIT=true"}, more...), Prefix: "AIO_",
@@ -34,6 +36,13 @@ func startPending(t *testing.T, more ...string) (call func(path, body string) (i
 	}
 	// Without the guard, which would be this test binary.
 	p.runner = proc.New(proc.Config{})
+	return p, home
+}
+
+// startPending serves a pending sandbox like serve.
+func startPending(t *testing.T, more ...string) (call func(path, body string) (int, string), home string) {
+	t.Helper()
+	p, home := makePending(t, more...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var begun sync.WaitGroup
 	begun.Go(func() { p.Begin(ctx) })
@@ -103,6 +112,59 @@ func TestPendingIsInitialized(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(home, "ran")); err == nil {
 		t.Error("~/ran exists: a command ran before init")
 	}
+}
+
+// TestPendingReleasesLoopback: the settings can close the loopback address, so that programs can use its port.
+func TestPendingReleasesLoopback(t *testing.T) {
+	t.Parallel()
+	const address = "127.41.32.23:8080"
+	p, home := makePending(t, "AIO_LOOPBACK="+address)
+	l, err := host.Listen("unix:" + filepath.Join(home, "outside"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- host.Serve(ctx, l, p, slog.New(slog.DiscardHandler)) }()
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(home, "outside"))
+	}}
+	if status := sendSettings(t, tr, `{"env":{"AIO_LOOPBACK":"127.0.0.1:9"}}`); status < 400 || status > 499 {
+		t.Errorf("another address: got %d, want a 4xx", status)
+	}
+	if c, err := net.Listen("tcp", address); err == nil {
+		c.Close()
+		t.Error("the loopback address is free before init")
+	}
+	if status := sendSettings(t, tr, `{"env":{"AIO_LOOPBACK":""}}`); status != http.StatusOK {
+		t.Errorf("init: got %d, want 200", status)
+	}
+	c, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Errorf("after init: %v, want a free port", err)
+	} else {
+		c.Close()
+	}
+	tr.CloseIdleConnections()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// sendSettings sends the settings to a pending sandbox.
+func sendSettings(t *testing.T, tr http.RoundTripper, body string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/sandbox/init", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := tr.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode
 }
 
 // TestPendingAuthenticates: init requires authentication, like all operations.

@@ -35,6 +35,12 @@ type Program interface {
 	Close() error
 }
 
+// Releaser is a Program that may stop using one of its inside addresses.
+type Releaser interface {
+	// OnRelease passes the function that closes such an address. It is called before the program is served.
+	OnRelease(release func(address string))
+}
+
 // Limits of the phases of a stop.
 const (
 	stopHooks   = 60 * time.Second       // for all shutdown hooks together
@@ -102,7 +108,10 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 		limit.note(c, state)
 	}
 	// Clients that get a response outside may connect inside, too.
-	own := serveInside(base, s.Inside(), inside, log)
+	own, release := serveInside(base, s.Inside(), inside, log)
+	if r, ok := s.(Releaser); ok {
+		r.OnRelease(release)
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	begin, endBegin := context.WithCancel(base)
@@ -158,18 +167,24 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 }
 
 // serveInside serves programs inside the sandbox. If an address cannot be used, it logs a warning,
-// and these programs must authenticate like other callers.
-func serveInside(base context.Context, addresses []string, h http.Handler, log *slog.Logger) *http.Server {
+// and these programs must authenticate like other callers. The returned function closes one of the addresses.
+func serveInside(base context.Context, addresses []string, h http.Handler, log *slog.Logger) (*http.Server, func(address string)) {
 	server := newServer(base, h, log)
+	open := map[string]net.Listener{}
 	for _, address := range addresses {
 		l, err := listenInside(address)
 		if err != nil {
 			log.Warn("cannot listen for programs inside", "address", address, "error", err)
 			continue
 		}
+		open[address] = l
 		go server.Serve(l)
 	}
-	return server
+	return server, func(address string) {
+		if l := open[address]; l != nil {
+			l.Close()
+		}
+	}
 }
 
 func listenInside(address string) (net.Listener, error) {

@@ -45,6 +45,9 @@ type Mount struct {
 	Path string `json:"path" doc:"Absolute path where it is mounted"`
 }
 
+// envLoopback is the setting of the loopback address of the server inside.
+const envLoopback = "AIO_LOOPBACK"
+
 // Default timeouts.
 const (
 	standardTime = 300 * time.Second
@@ -115,6 +118,9 @@ func (s *Service) translate(ctx context.Context, in CreateIn) (lifecycle.CreateI
 		out.Env = map[string]string{}
 	}
 	out.Env["E2B_TEMPLATE_ID"] = in.TemplateID
+	if _, given := out.Env[envLoopback]; !given {
+		out.Env[envLoopback] = "" // clients expect that all ports are free; programs inside also have a socket
+	}
 	for _, m := range in.Volumes {
 		out.Volumes = append(out.Volumes, lifecycle.Volume{Name: m.Name, Target: m.Path})
 	}

@@ -3,8 +3,10 @@ package e2b
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,8 +128,21 @@ type LogsOut struct {
 // LogLine is a line.
 type LogLine struct {
 	Timestamp time.Time `json:"timestamp"`
-	Line      string    `json:"line"`
+	Line      string    `json:"line" doc:"Object in JSON: level, logger and message"`
 }
+
+// logLine is the object in a LogLine. The command line of clients decodes it.
+type logLine struct {
+	Level   string `json:"level"`
+	Logger  string `json:"logger"`
+	Message string `json:"message"`
+}
+
+// logger is the name under which the server of a sandbox logs.
+const logger = "aio"
+
+// levels are the levels that clients know. The output of a program may contain any other.
+var levels = []string{"debug", "info", "warn", "error"}
 
 // LogEntry is a line with its parts.
 type LogEntry struct {
@@ -160,14 +175,18 @@ func (s *Service) Logs(ctx context.Context, in LogsIn) (LogsOut, error) {
 					at = t.UTC()
 				}
 			}
-			if text, ok := strings.CutPrefix(field, "level="); ok {
+			if text, ok := strings.CutPrefix(field, "level="); ok && slices.Contains(levels, strings.ToLower(text)) {
 				level = strings.ToLower(text)
 			}
 		}
 		if at.UnixMilli() < max(in.Start, in.Cursor) || !strings.Contains(line, in.Search) {
 			continue
 		}
-		out.Logs = append(out.Logs, LogLine{at, line})
+		object, err := json.Marshal(logLine{level, logger, line})
+		if err != nil {
+			return out, err
+		}
+		out.Logs = append(out.Logs, LogLine{at, string(object)})
 		out.Entries = append(out.Entries, LogEntry{at, line, level, map[string]string{}})
 	}
 	if over := len(out.Logs) - in.Limit; over > 0 {
