@@ -180,6 +180,9 @@ def terminal(sb):
     until("new size", lambda: "11 44" in text())
     eq("kill", sb.pty.kill(h.pid), True)
     reader.join()
+    h = sb.pty.create(PtySize(rows=30, cols=90), timeout=0)
+    sb.pty.send_stdin(h.pid, b"exit\n")
+    eq("exit", h.wait().exit_code, 0)
 
 
 def urls(sb):

@@ -69,7 +69,7 @@ const (
 	ownGroup = "root:x:0:\ndaemon:x:1:\ntty:x:5:\naudio:x:29:\nvideo:x:44:\nusers:x:100:\ngem:x:1000:\nuser:x:1000:\nnogroup:x:65534:\n"
 )
 
-// ownHome lists the files in the user's home.
+// ownHome lists the files in the user's home. They end with success: "exit" in a new shell returns the last status.
 var ownHome = []struct{ name, text string }{
 	{".bashrc", `# ~/.bashrc: read by interactive shells.
 case $- in *i*) ;; *) return ;; esac
@@ -79,11 +79,11 @@ HISTFILESIZE=20000
 shopt -s histappend checkwinsize
 PS1='\[\e[32m\]\u@\h\[\e[0m\]:\[\e[34m\]\w\[\e[0m\]\$ '
 alias ls='ls --color=auto' ll='ls -alF' grep='grep --color=auto'
-[ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
-[ -r ~/.bash_aliases ] && . ~/.bash_aliases
+if [ -r /usr/share/bash-completion/bash_completion ]; then . /usr/share/bash-completion/bash_completion; fi
+if [ -r ~/.bash_aliases ]; then . ~/.bash_aliases; fi
 `},
 	{".profile", `# ~/.profile: read by login shells.
-[ -n "$BASH_VERSION" ] && [ -r ~/.bashrc ] && . ~/.bashrc
+if [ -n "$BASH_VERSION" ] && [ -r ~/.bashrc ]; then . ~/.bashrc; fi
 `},
 }
 

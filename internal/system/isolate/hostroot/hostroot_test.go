@@ -3,11 +3,15 @@ package hostroot
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestHostRoot: the base contains what programs need and no secrets.
@@ -115,5 +119,26 @@ func TestPrivateFilesAreHidden(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]bool{dir + "/closed": true, dir + "/key": true}, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestNewShellExitsWithSuccess: the settings of a shell leave no failed status, which a plain "exit" would return.
+func TestNewShellExitsWithSuccess(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "bash")
+	home := t.TempDir()
+	for name, text := range HomeFiles() {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, login := range []string{"--login", "--noprofile"} {
+		cmd := exec.Command("bash", login, "-i")
+		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=dumb"}
+		cmd.Stdin = strings.NewReader("exit\n")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without the terminal of the test
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", login, err, out)
+		}
 	}
 }
