@@ -127,6 +127,10 @@ func (w watchAdapter) Next(ctx context.Context, id string, after int64, wait tim
 	return changes, nil
 }
 
+func (w watchAdapter) Flush(ctx context.Context, id string) {
+	_ = w.service.Flush(ctx, id) // it may have ended
+}
+
 func (w watchAdapter) Close(id string) {
 	_, _ = w.service.Stop(context.Background(), watch.StopIn{WatcherID: id}) // it may have ended
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,9 @@ type Watcher struct {
 	f      *os.File
 	buf    []byte
 	closed atomic.Bool
+
+	mu    sync.Mutex // guards the deadline
+	woken bool
 }
 
 // Event is one notification.
@@ -91,7 +95,15 @@ func (w *Watcher) Read(deadline time.Time) ([]Event, error) {
 	if soon := time.Now().Add(time.Millisecond); !deadline.IsZero() && deadline.Before(soon) {
 		deadline = soon
 	}
-	if err := w.f.SetReadDeadline(deadline); err != nil {
+	w.mu.Lock()
+	if w.woken {
+		w.woken = false
+		w.mu.Unlock()
+		return nil, os.ErrDeadlineExceeded
+	}
+	err := w.f.SetReadDeadline(deadline)
+	w.mu.Unlock()
+	if err != nil {
 		return nil, w.closedError(err)
 	}
 	n, err := w.f.Read(w.buf)
@@ -99,6 +111,14 @@ func (w *Watcher) Read(deadline time.Time) ([]Event, error) {
 		return nil, w.closedError(err)
 	}
 	return parse(w.buf[:n]), nil
+}
+
+// Wake ends the current or the next Read as if its deadline were reached.
+func (w *Watcher) Wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.woken = true
+	_ = w.f.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed
 }
 
 // Pending reports whether there are events to read, without waiting.

@@ -331,6 +331,15 @@ func (s *Service) Poll(ctx context.Context, in PollIn) (PollOut, error) {
 	}
 }
 
+// Flush reports all changes that happened before the call, without the debounce time.
+func (s *Service) Flush(ctx context.Context, id string) error {
+	w, err := s.find(id)
+	if err == nil {
+		w.flush(ctx)
+	}
+	return err
+}
+
 // EventsIn names a watcher and a cursor.
 type EventsIn struct {
 	WatcherID string `path:"watcher_id" doc:"ID of the watcher"`

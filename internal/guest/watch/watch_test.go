@@ -527,3 +527,33 @@ func TestCloseEndsEverything(t *testing.T) {
 		t.Error("the watcher still runs")
 	}
 }
+
+// TestFlush: changes that happened before the call are reported, although they are not quiet.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	dir := t.TempDir()
+	made, err := s.Create(t.Context(), CreateIn{Path: dir, Recursive: true, Debounce: 3_600_000})
+	must(t, err)
+	cursor := int64(0)
+	for i := range 50 {
+		name := filepath.Join(dir, fmt.Sprint("f", i))
+		must(t, os.WriteFile(name, []byte("x"), 0o644))
+		must(t, os.Rename(name, name+"-moved"))
+		must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint("d", i)), 0o755))
+		must(t, s.Flush(t.Context(), made.WatcherID))
+		out, err := s.Poll(t.Context(), PollIn{WatcherID: made.WatcherID, Cursor: cursor, Limit: 100})
+		must(t, err)
+		var got []string
+		for _, e := range out.Events {
+			got = append(got, e.Type+" "+e.Relative)
+		}
+		if !slices.Contains(got, fmt.Sprintf("create f%d-moved", i)) || !slices.Contains(got, fmt.Sprintf("create d%d", i)) {
+			t.Fatalf("after flush: got %q, want the new file and folder", got)
+		}
+		cursor = out.Cursor
+	}
+	if err := s.Flush(t.Context(), "none"); err == nil {
+		t.Error("flush of no watcher: got no error")
+	}
+}

@@ -34,6 +34,7 @@ type watcher struct {
 	flooded    bool               // too many changes at once; all folders are compared when it is quiet
 
 	mu        sync.Mutex
+	flushes   []chan struct{} // closed when what has happened before is reported
 	used      time.Time
 	streams   int
 	gone      bool
@@ -150,7 +151,45 @@ func (w *watcher) run(l *slog.Logger) {
 			return
 		}
 		w.step(events, time.Now())
+		w.flushRequested()
 		w.count()
+	}
+}
+
+// flush reports all changes that happened before the call, even if they are not quiet.
+func (w *watcher) flush(ctx context.Context) {
+	done := make(chan struct{})
+	w.mu.Lock()
+	w.flushes = append(w.flushes, done)
+	w.mu.Unlock()
+	w.tree.in.Wake()
+	w.wait(ctx, done)
+}
+
+// flushRequested serves the callers of flush.
+func (w *watcher) flushRequested() {
+	w.mu.Lock()
+	waiting := w.flushes
+	w.flushes = nil
+	w.mu.Unlock()
+	if len(waiting) == 0 {
+		return
+	}
+	// One queue is enough: a program that writes faster than we read must not delay the callers.
+	for n := 0; n < w.maxPending && w.tree.in.Pending(); {
+		events, err := w.tree.in.Read(time.Time{})
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			break // run returns the error
+		}
+		w.step(events, time.Now())
+		n += len(events) + 1
+	}
+	now := time.Now()
+	w.expireMoves(now.Add(pairing))
+	w.reportQuiet(now.Add(maxDelay * w.debounce))
+	w.verify(now)
+	for _, done := range waiting {
+		close(done)
 	}
 }
 

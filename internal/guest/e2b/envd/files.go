@@ -189,6 +189,7 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 			refuse(w, path, err)
 			return
 		}
+		s.flushWatches(r.Context())
 		writeJSON(w, http.StatusOK, []written{describeWritten(path, metadata)})
 	default:
 		writeFault(w, http.StatusBadRequest, "unsupported Content-Type "+strconv.Quote(media)+
@@ -237,6 +238,7 @@ func (s *Service) uploadParts(w http.ResponseWriter, r *http.Request, u account,
 		writeFault(w, http.StatusBadRequest, "the form has no part named file")
 		return
 	}
+	s.flushWatches(r.Context())
 	writeJSON(w, http.StatusOK, done)
 }
 

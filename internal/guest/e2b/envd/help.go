@@ -65,7 +65,11 @@ func (s *Service) asUser(ctx context.Context, u account, verb string, in helpIn,
 	} else {
 		err = s.asOther(ctx, u, verb, in, out)
 	}
-	return s.orRoot(u, in, err, func(in helpIn) error { return s.asOther(ctx, root, verb, in, out) })
+	err = s.orRoot(u, in, err, func(in helpIn) error { return s.asOther(ctx, root, verb, in, out) })
+	if verb != "stat" && verb != "list" {
+		s.flushWatches(ctx)
+	}
+	return err
 }
 
 // asSelf performs a file operation as the user of this process.

@@ -2,6 +2,8 @@ package envd
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,8 @@ type Watches interface {
 	Open(ctx context.Context, path string, recursive bool) (id string, err error)
 	// Next returns the changes after a sequence number. It waits for the first one, at most for the given time.
 	Next(ctx context.Context, id string, after int64, wait time.Duration) ([]Change, error)
+	// Flush makes Next return all changes that happened before.
+	Flush(ctx context.Context, id string)
 	// Close ends a watch.
 	Close(id string)
 }
@@ -69,7 +73,39 @@ func (s *Service) openWatch(ctx context.Context, c connect.Caller, in watchIn) (
 	if info.Target != nil {
 		path = *info.Target
 	}
-	return s.Watches.Open(ctx, path, in.Recursive)
+	id, err := s.Watches.Open(ctx, path, in.Recursive)
+	if err != nil {
+		return "", err
+	}
+	s.watchers.mu.Lock()
+	defer s.watchers.mu.Unlock()
+	s.watchers.open[id] = true
+	return id, nil
+}
+
+// closeWatch ends a watch.
+func (s *Service) closeWatch(id string) {
+	s.watchers.drop(id)
+	s.Watches.Close(id)
+}
+
+// flushLimit limits the delay of a response by watchers.
+const flushLimit = time.Second
+
+// flushWatches makes all watchers report what has happened, so that clients get the events of an operation with its response.
+func (s *Service) flushWatches(ctx context.Context) {
+	s.watchers.mu.Lock()
+	open := slices.Collect(maps.Keys(s.watchers.open))
+	s.watchers.mu.Unlock()
+	s.flush(ctx, open...)
+}
+
+func (s *Service) flush(ctx context.Context, ids ...string) {
+	ctx, cancel := context.WithTimeout(ctx, flushLimit)
+	defer cancel()
+	for _, id := range ids {
+		s.Watches.Flush(ctx, id)
+	}
 }
 
 // events translates a change. Clients expect the events of the kernel: a new file is created and then written, a rename removes
@@ -116,7 +152,7 @@ func (s *Service) watchDir(ctx context.Context, c connect.Caller, in watchIn, ou
 	if err != nil {
 		return err
 	}
-	defer s.Watches.Close(id)
+	defer s.closeWatch(id)
 	if err := out.Send(watchOut{Start: &none{}}); err != nil {
 		return err
 	}
@@ -153,9 +189,9 @@ type watcher struct {
 
 // watchers are the watchers that clients have created.
 type watchers struct {
-	source Watches
-	mu     sync.Mutex
-	byID   map[string]*watcher
+	mu   sync.Mutex
+	open map[string]bool     // all IDs, also of streams
+	byID map[string]*watcher // those that clients poll
 }
 
 // watcherOut identifies a watcher.
@@ -208,6 +244,7 @@ func (s *Service) watcherEvents(ctx context.Context, _ connect.Caller, in watche
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	s.flush(ctx, in.id())
 	changes, err := s.Watches.Next(ctx, in.id(), w.after, 0)
 	if err != nil {
 		s.watchers.drop(in.id())
@@ -224,13 +261,13 @@ func (w *watchers) drop(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byID, id)
+	delete(w.open, id)
 }
 
 func (s *Service) removeWatcher(_ context.Context, _ connect.Caller, in watcherIn) (none, error) {
 	if _, err := s.watchers.find(in.id()); err != nil {
 		return none{}, err
 	}
-	s.watchers.drop(in.id())
-	s.Watches.Close(in.id())
+	s.closeWatch(in.id())
 	return none{}, nil
 }
