@@ -43,8 +43,8 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	if token, ok := g.linkToken(r); ok {
 		return g.followLink(token, name, base)
 	}
-	if id, known, ok := g.c.Visit(r); known {
-		return g.admitVisit(r, id, ok)
+	if id, known, err := g.c.Visit(r); known {
+		return g.admitVisit(r, id, err)
 	}
 	out := originForm(r)
 	adoptOriginal(out)
@@ -89,9 +89,9 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 
 // admitVisit admits a request with a credential for its target. Its other credentials are
 // ignored.
-func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *refusal) {
-	if !ok {
-		return admission{}, g.unauthorized("invalid or expired access token or signature")
+func (g *Guard) admitVisit(r *http.Request, id Identity, err error) (admission, *refusal) {
+	if err != nil {
+		return admission{}, &refusal{status: http.StatusUnauthorized, reason: "invalid credential of the target", detail: err.Error(), visit: true}
 	}
 	out := originForm(r)
 	takeTickets(out)

@@ -58,9 +58,9 @@ type Config struct {
 
 	// Visit identifies the sender of a request by a credential that is valid only for the
 	// target of the request. known is false if the request has none; then other credentials
-	// are tried, and ok and id are ignored. It must compare in constant time. It is also
-	// called if no credential is configured.
-	Visit func(*http.Request) (id Identity, known, ok bool)
+	// are tried, and err and id are ignored. err is shown to the sender. It must compare in
+	// constant time. It is also called if no credential is configured.
+	Visit func(*http.Request) (id Identity, known bool, err error)
 	// VisitHeaders are the headers with such credentials. They are removed.
 	VisitHeaders []string
 
@@ -191,7 +191,7 @@ func New(c Config) *Guard {
 		c.SignInURL = func(*http.Request, *url.URL) string { return "" }
 	}
 	if c.Visit == nil {
-		c.Visit = func(*http.Request) (Identity, bool, bool) { return Identity{}, false, false }
+		c.Visit = func(*http.Request) (Identity, bool, error) { return Identity{}, false, nil }
 	}
 	if c.FindPass == nil {
 		c.FindPass = func(string) string { return "" }

@@ -19,6 +19,7 @@ type refusal struct {
 	reason string // for the log; one of a fixed set
 	detail string // for the caller
 	next   string // page to open after sign-in; empty: the requested page
+	visit  bool   // the reply has the form that E2B's clients expect
 }
 
 func (g *Guard) unauthorized(why string) *refusal {
@@ -77,6 +78,10 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	w.WriteHeader(no.status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false) // keeps "<token>" readable
+	if no.visit {
+		_ = e.Encode(map[string]any{"code": no.status, "message": no.detail})
+		return
+	}
 	_ = e.Encode(map[string]string{"detail": no.detail})
 }
 

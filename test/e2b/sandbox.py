@@ -1,6 +1,7 @@
 """A program that uses the unmodified public SDK: sandboxes, commands, files."""
 import base64
 import gzip
+import json
 import os
 import sys
 import threading
@@ -150,6 +151,8 @@ def watch(sb):
     seen = {(e.name, e.type.value) for e in w.get_new_events()}
     want = {("old.txt", "write"), ("deep/x", "create"), ("deep/x", "write"), ("moved.txt", "create"), ("by-command", "create")}
     assert want <= seen, f"events that preceded the call: got {seen}, want {want}"
+    sb.files.write("w/three", "1")
+    eq("new file", [e.type.value for e in w.get_new_events()], ["create", "chmod", "write"])
     w.stop()
     raises("a stopped watcher", Exception, w.get_new_events)
     raises("watch nothing", e2b.NotFoundException, lambda: sb.files.watch_dir("none"))
@@ -198,7 +201,11 @@ def urls(sb):
 
     eq("altered", status(url.replace("link.txt", "link.tx")), 401)
     eq("other signature", status(url[:-1] + ("A" if url[-1] != "A" else "B")), 401)
-    assert status(sb.download_url("link.txt", use_signature_expiration=-100)) == 401, "an expired link works"
+    try:
+        urllib.request.urlopen(sb.download_url("link.txt", use_signature_expiration=-100))
+        raise AssertionError("an expired link works")
+    except urllib.error.HTTPError as e:
+        eq("expired", (e.code, json.load(e)), (401, {"code": 401, "message": "signature is already expired"}))
     eq("no upload by a link for download", status(url, data=b"x", headers={"Content-Type": "application/octet-stream"}), 401)
     up = sb.upload_url("up.txt", use_signature_expiration=60)
     body = b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"up.txt\"\r\n\r\nuploaded\r\n--x--\r\n"

@@ -144,14 +144,14 @@ func isControlCall(q request) bool {
 
 // identifyVisitor identifies an E2B client by the token or signature of the sandbox that it
 // addresses.
-func (g *Gateway) identifyVisitor(r *http.Request) (id auth.Identity, known, ok bool) {
+func (g *Gateway) identifyVisitor(r *http.Request) (id auth.Identity, known bool, err error) {
 	q := newRequest(r)
 	to, found := g.policy.locateE2B(q, finder{g, r.Context()})
 	link, signed := parseLink(q.method, q.url)
 	if !found || g.Tokens == nil {
 		// A link that no sandbox signed is valid for none of them, and not for the hub either.
 		_, _, below := g.policy.findSite(q.host)
-		return auth.Identity{}, signed && g.Tokens != nil && !below, false
+		return auth.Identity{}, signed && g.Tokens != nil && !below, explainSignature(link)
 	}
 	sb, err := g.Provider.Get(r.Context(), to.name)
 	if err != nil {
@@ -161,21 +161,39 @@ func (g *Gateway) identifyVisitor(r *http.Request) (id auth.Identity, known, ok 
 	accessToken, trafficToken := q.header.Get(headerAccessToken), q.header.Get(headerTrafficToken)
 	switch {
 	case accessToken != "" && g.Tokens.IsAccess(sb.ID, accessToken):
-		return access.Visitor(sb, 0, token.KeyOf(accessToken)), true, true
+		return access.Visitor(sb, 0, token.KeyOf(accessToken)), true, nil
 	case !daemon && trafficToken != "" && g.Tokens.IsTraffic(sb.ID, trafficToken):
-		return access.Visitor(sb, to.port, token.KeyOf(trafficToken)), true, true
+		return access.Visitor(sb, to.port, token.KeyOf(trafficToken)), true, nil
 	case daemon && signed && g.Tokens.IsSigned(sb.ID, link, time.Now()):
 		key, _ := g.Tokens.SignedBy(sb.ID, link, time.Now())
-		return access.Visitor(sb, daemonPort, key), true, true
+		return access.Visitor(sb, daemonPort, key), true, nil
 	case daemon && q.isHealthCheck():
-		return access.Visitor(sb, daemonPort, ""), true, true
+		return access.Visitor(sb, daemonPort, ""), true, nil
 	case !daemon && to.port != interpreterPort && g.isPublic(sb):
-		return access.Visitor(sb, to.port, ""), true, true
-	case accessToken != "" || trafficToken != "" || signed:
-		return auth.Identity{}, true, false
+		return access.Visitor(sb, to.port, ""), true, nil
+	case accessToken != "" || trafficToken != "":
+		return auth.Identity{}, true, errToken
+	case signed:
+		return auth.Identity{}, true, explainSignature(link)
 	}
 	// A sandbox's own services require a credential, even on a hub that requires none.
-	return auth.Identity{}, (daemon || to.port == interpreterPort) && !q.hasKey(), false
+	return auth.Identity{}, (daemon || to.port == interpreterPort) && !q.hasKey(), errNoToken
+}
+
+// Errors of credentials. E2B's clients compare the text of errExpired.
+var (
+	errToken     = errors.New("invalid or expired access token")
+	errExpired   = errors.New("signature is already expired")
+	errSignature = errors.New("invalid signature")
+	errNoToken   = errors.New("this address requires the access token of the sandbox; send X-Access-Token, or use a signed URL for a file")
+)
+
+// explainSignature returns why a URL is not signed.
+func explainSignature(l token.Link) error {
+	if at, err := strconv.ParseInt(l.Expires, 10, 64); err == nil && time.Now().Unix() > at {
+		return errExpired
+	}
+	return errSignature
 }
 
 // isPublic reports whether every caller may use the ports of a sandbox.

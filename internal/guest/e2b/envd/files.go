@@ -277,7 +277,7 @@ func (s *Service) write(r *http.Request, u account, in helpIn, body io.Reader) e
 	switch {
 	case u.own:
 		read := &notedReader{Reader: body}
-		err := writeFile(in, read)
+		err := writeFile(in, read, func() { s.flushWatches(r.Context()) })
 		if err == nil || read.begun {
 			return err // a retry would write only the rest
 		}
@@ -320,21 +320,34 @@ func (s *Service) writeAs(r *http.Request, u account, in helpIn, body io.Reader)
 	return readHelp(u, []byte(stdout.String()), []byte(stderr.String()), &none{})
 }
 
-// writeFile writes a file in place and creates its parent folders. Writing in place keeps the file's owner, mode and links, and
-// watchers report a change of the same file.
-func writeFile(in helpIn, body io.Reader) error {
+// writeFile writes a file in place and creates its parent folders. Writing in place keeps the file's mode and links, and watchers
+// report a change of the same file. Like E2B's daemon it makes three changes of a new file; step is called between them.
+func writeFile(in helpIn, body io.Reader, step func()) error {
 	if info, err := os.Stat(in.Path); err == nil && info.IsDir() {
 		return connect.Errorf(connect.InvalidArgument, "path %q is a folder", in.Path)
 	}
 	if err := in.makeFolders(filepath.Dir(in.Path)); err != nil {
 		return err
 	}
+	_, err := os.Lstat(in.Path)
+	isNew := errors.Is(err, os.ErrNotExist)
 	f, err := os.OpenFile(in.Path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
-	if in.Owner != nil {
+	if isNew {
+		step()
+	}
+	switch {
+	case in.Owner != nil:
 		err = f.Chown(in.Owner.User, in.Owner.Group)
+	case isNew:
+		err = f.Chown(os.Geteuid(), -1)
+	default:
+		err = nil
+	}
+	if isNew {
+		step()
 	}
 	if err == nil {
 		_, err = io.Copy(f, body)

@@ -149,7 +149,7 @@ func Help(args []string, in io.Reader, out io.Writer) error {
 		_, err = io.Copy(out, f)
 		return err
 	case "write":
-		return answer(out, what.Path, none{}, writeFile(what, in))
+		return answer(out, what.Path, none{}, writeFile(what, in, func() {}))
 	}
 	do := verbs[args[0]]
 	if do == nil {
