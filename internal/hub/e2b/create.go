@@ -151,8 +151,9 @@ func (s *Service) template(ctx context.Context, id string) (name, snapshot strin
 		return "", "", nil
 	}
 	list, err := s.Disks.Snapshots(ctx, caller.UserIn{})
-	if err == nil && slices.ContainsFunc(list, func(x disk.SnapshotOut) bool { return x.Name == name }) {
-		return "", name, nil
+	own := ownName(name)
+	if err == nil && slices.ContainsFunc(list, func(x disk.SnapshotOut) bool { return x.Name == own }) {
+		return "", own, nil
 	}
 	return "", "", op.Errorf(op.NotFound,
 		"template '%.100s' not found; GET /templates lists environments, GET /snapshots snapshots", cmp.Or(id, "?"))

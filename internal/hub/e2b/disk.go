@@ -39,8 +39,18 @@ type Snapshot struct {
 const latest = ":default"
 
 func snapshotOf(x disk.SnapshotOut) Snapshot {
-	return Snapshot{ID: x.Name + latest, Names: []string{x.Name}}
+	name := clientName(x.Name)
+	return Snapshot{ID: name + latest, Names: []string{name}}
 }
+
+// underscore replaces _ in names of snapshots. E2B allows it; our names must be valid host names and Kubernetes names.
+const underscore = "-x5f-"
+
+// ownName returns the name of a snapshot that a client knows under a name.
+func ownName(name string) string { return strings.ReplaceAll(name, "_", underscore) }
+
+// clientName is the inverse of ownName.
+func clientName(name string) string { return strings.ReplaceAll(name, underscore, "_") }
 
 // SnapshotIn names a sandbox to save.
 type SnapshotIn struct {
@@ -52,7 +62,7 @@ type SnapshotIn struct {
 // Snapshot saves the disk of a sandbox.
 func (s *Service) Snapshot(ctx context.Context, in SnapshotIn) (Snapshot, error) {
 	name, _, _ := strings.Cut(in.Name, ":")
-	made, err := s.Disks.Snapshot(ctx, disk.SnapshotIn{Name: in.ID, Snapshot: name})
+	made, err := s.Disks.Snapshot(ctx, disk.SnapshotIn{Name: in.ID, Snapshot: ownName(name)})
 	return snapshotOf(made), err
 }
 
@@ -71,7 +81,7 @@ func (s *Service) Snapshots(ctx context.Context, in SnapshotsIn) ([]Snapshot, er
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(x disk.SnapshotOut) bool {
-		return in.Sandbox != "" && naming.E2BID(x.Sandbox) != naming.E2BID(in.Sandbox) || in.Name != "" && x.Name != in.Name
+		return in.Sandbox != "" && naming.E2BID(x.Sandbox) != naming.E2BID(in.Sandbox) || in.Name != "" && x.Name != ownName(in.Name)
 	})
 	if in.Next != "" {
 		i := slices.IndexFunc(list, func(x disk.SnapshotOut) bool { return x.Name == in.Next })

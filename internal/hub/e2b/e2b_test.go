@@ -160,3 +160,14 @@ func TestListed(t *testing.T) {
 		t.Errorf("broken metadata: got %v, want none", got.Metadata)
 	}
 }
+
+// TestSnapshotNames: names with underscores are valid names of the hub, and clients get them back.
+func TestSnapshotNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a", "snap-test_1", "a_b__c", "x5f", "a-x5-f_b"} {
+		own := ownName(name)
+		if err := sandbox.CheckName(own); err != nil || clientName(own) != name {
+			t.Errorf("%q: got %q, %q and %v, want a valid name for it", name, own, clientName(own), err)
+		}
+	}
+}

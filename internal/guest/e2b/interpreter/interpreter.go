@@ -223,10 +223,11 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	s.addDefaults() // they precede the new context in a list
 	p := s.newPlace(language, op.Value(in.Cwd))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.contexts) >= maxContexts {
+	if len(s.contexts)-len(s.standard) >= maxContexts {
 		http.Error(w, fmt.Sprintf("context limit reached (%d); remove a context first", maxContexts), http.StatusTooManyRequests)
 		return
 	}
@@ -235,9 +236,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Service) list(w http.ResponseWriter, _ *http.Request) {
-	// Clients expect these contexts before they run code.
-	s.findStandard("python")
-	s.findStandard("javascript")
+	s.addDefaults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]*place, 0, len(s.contexts))
@@ -246,6 +245,12 @@ func (s *Service) list(w http.ResponseWriter, _ *http.Request) {
 	}
 	slices.SortFunc(list, func(a, b *place) int { return cmp.Compare(a.order, b.order) })
 	reply(w, http.StatusOK, list)
+}
+
+// addDefaults adds the contexts that clients expect before they run code.
+func (s *Service) addDefaults() {
+	s.findStandard("python")
+	s.findStandard("javascript")
 }
 
 // add adds a context. The caller holds the mutex.

@@ -122,7 +122,11 @@ func TestContexts(t *testing.T) {
 	if got := stdout(lines); got != "[]\n" || lines[0]["execution_count"] != 1.0 {
 		t.Errorf("after a restart: got %v, want no variable and the first execution", lines)
 	}
-	if _, body := send(t, s, "GET", "/contexts", ""); strings.Count(body, `"id"`) != 4 || !strings.Contains(body, `"python"`) || !strings.Contains(body, `"javascript"`) {
+	_, made := send(t, s, "POST", "/contexts", "{}")
+	if _, body := send(t, s, "GET", "/contexts", ""); !strings.HasSuffix(body, strings.TrimSpace(made)+"]") {
+		t.Errorf("list: got %s, want the newest context last: %s", body, made)
+	}
+	if _, body := send(t, s, "GET", "/contexts", ""); strings.Count(body, `"id"`) != 5 || !strings.Contains(body, `"python"`) || !strings.Contains(body, `"javascript"`) {
 		t.Errorf("list: got %s, want the context and the default ones, also of unused languages", body)
 	}
 	if status, _ := send(t, s, "DELETE", "/contexts/"+c.ID, ""); status != 200 {
