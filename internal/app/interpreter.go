@@ -13,7 +13,9 @@ import (
 )
 
 // newInterpreter returns E2B's code interpreter on top of the services that run code.
-func (a *Aio) newInterpreter(python *jupyter.Service, javascript *node.Service, bashes *bash.Service, home func() string) *interpreter.Service {
+func (a *Aio) newInterpreter(python *jupyter.Service, javascript *node.Service, bashes *bash.Service,
+	home func() string,
+) *interpreter.Service {
 	// Errors of End mean that the session has already ended.
 	return interpreter.New(interpreter.Config{
 		Home: home, Log: a.log, StripTypes: a.stripTypes,

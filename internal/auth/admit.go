@@ -91,7 +91,8 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 // ignored.
 func (g *Guard) admitVisit(r *http.Request, id Identity, err error) (admission, *refusal) {
 	if err != nil {
-		return admission{}, &refusal{status: http.StatusUnauthorized, reason: "invalid credential of the target", detail: err.Error(), visit: true}
+		return admission{}, &refusal{status: http.StatusUnauthorized, reason: "invalid credential of the target",
+			detail: err.Error(), visit: true}
 	}
 	out := originForm(r)
 	takeTickets(out)

@@ -358,6 +358,46 @@ func TestEndPolicies(t *testing.T) {
 	})
 }
 
+// TestE2BMetrics: a sandbox is measured regularly, and a request can select a time. A sandbox is measured as long as it exists.
+func TestE2BMetrics(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		start := time.Now()
+		made, err := q.Hub.e2b.Create(q.Context(), e2b.CreateIn{TemplateID: "base"})
+		if err != nil {
+			q.Fatal(err)
+		}
+		time.Sleep(62 * time.Second)
+		metrics := func(from, to time.Duration) []e2b.Metric {
+			q.Helper()
+			in := e2b.MetricsIn{ID: made.SandboxID, Start: start.Add(from).Unix()}
+			if to != 0 {
+				in.End = start.Add(to).Unix()
+			}
+			list, err := q.Hub.e2b.Metrics(q.Context(), in)
+			if err != nil {
+				q.Fatal(err)
+			}
+			return list
+		}
+		if got := metrics(0, 0); len(got) < 10 || len(got) > 13 {
+			q.Errorf("got %d samples of a minute, want one in 5 s", len(got))
+		}
+		if got := metrics(20*time.Second, 40*time.Second); len(got) < 4 || len(got) > 5 {
+			q.Errorf("got %d samples of 20 s, want 4 or 5", len(got))
+		}
+		if got := metrics(-time.Hour, -time.Minute); len(got) != 0 {
+			q.Errorf("got %v from before the sandbox, want none", got)
+		}
+		all, err := q.Hub.e2b.AllMetrics(q.Context(), e2b.AllMetricsIn{IDs: made.SandboxID + ",sb0000000000000000"})
+		if _, ok := all.Sandboxes[made.SandboxID]; err != nil || !ok || len(all.Sandboxes) != 1 {
+			q.Errorf("metrics of several: got %v %v, want one sandbox", all, err)
+		}
+		if _, err := q.Hub.e2b.Metrics(q.Context(), e2b.MetricsIn{ID: made.SandboxID, Start: 9, End: 8}); err == nil {
+			q.Error("end before start: got no error")
+		}
+	})
+}
+
 // TestEndOfE2BSandboxes: connect never shortens the lifetime, set_timeout can. The timeout of a
 // suspended sandbox is stopped.
 func TestEndOfE2BSandboxes(t *testing.T) {

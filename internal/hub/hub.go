@@ -154,7 +154,7 @@ func build(cfg Config, s stores) *Hub {
 	})
 	h.e2b = e2b.New(e2b.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
-		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
+		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout, Tasks: h.tasks,
 	})
 	h.tools = toolcatalog.New(toolcatalog.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools,

@@ -77,7 +77,7 @@ func (b *pipeBox) stop() {
 }
 
 func (p *pipeProvider) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Provider: "pipe", Pause: true, Stop: true}
+	return sandbox.Abilities{Provider: "pipe", Pause: true, Stop: true, Stats: true}
 }
 
 func (p *pipeProvider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -170,6 +170,11 @@ func (p *pipeProvider) Start(ctx context.Context, id string) error {
 		return sandbox.ErrNotReady
 	}
 	return p.turn(ctx, id, sandbox.Running, func(b *pipeBox, sb sandbox.Sandbox) { b.start(p.run(sb)) }, sandbox.Stopped)
+}
+
+func (p *pipeProvider) Stats(_ context.Context, id string) (sandbox.Stats, error) {
+	_, err := p.table.Get(id)
+	return sandbox.Stats{Memory: 42, Time: time.Now()}, err
 }
 
 func (p *pipeProvider) Endpoint(ctx context.Context, id string, _ int) (sandbox.Endpoint, error) {

@@ -258,7 +258,7 @@ hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming h
 	api/op sandbox
 hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
 	hub/lifecycle api/op sandbox
-hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault
+hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/task
 	hub/internal/token hub/lifecycle api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk

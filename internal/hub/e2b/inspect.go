@@ -25,7 +25,8 @@ const noBuilds = "this hub does not build templates; its operator adds environme
 func (s *Service) inspectOps() []op.Op {
 	list := []op.Op{
 		op.New(spec("metrics", "GET "+one+"/metrics",
-			"Measure a sandbox for an E2B client. Returns one current sample.", reads), s.Metrics),
+			"List samples of a sandbox's resource usage for an E2B client, oldest first, and measure it now.", reads), s.Metrics),
+		op.New(spec("metrics_all", "GET /sandboxes/metrics", "Measure several sandboxes for an E2B client.", reads), s.AllMetrics),
 		op.New(spec("logs", "GET "+one+"/logs", "Read the last output of a sandbox's server for an E2B client.",
 			reads, also("GET /v2"+one+"/logs")), s.Logs),
 		op.New(spec("network", "PUT "+one+"/network",
@@ -51,61 +52,6 @@ func (s *Service) inspectOps() []op.Op {
 }
 
 func missing(s *op.Spec) { s.Status, s.ReadOnly = http.StatusNotImplemented, true }
-
-// MetricsIn selects a sandbox and a time.
-type MetricsIn struct {
-	ID    string `path:"id" doc:"ID of the sandbox"`
-	Start int64  `query:"start" default:"0" doc:"Ignored, as there is one sample only"`
-	End   int64  `query:"end" default:"0" doc:"Ignored, as there is one sample only"`
-}
-
-// Metric is a sample.
-type Metric struct {
-	Timestamp time.Time `json:"timestamp"`
-	Unix      int64     `json:"timestampUnix"`
-	CPUs      int       `json:"cpuCount"`
-	CPUPct    float64   `json:"cpuUsedPct"`
-	MemUsed   int64     `json:"memUsed"`
-	MemTotal  int64     `json:"memTotal"`
-	MemCache  int64     `json:"memCache"`
-	DiskUsed  int64     `json:"diskUsed"`
-	DiskTotal int64     `json:"diskTotal"`
-}
-
-// measureFor is how long the CPU is measured.
-const measureFor = 100 * time.Millisecond
-
-// Metrics measures a sandbox.
-func (s *Service) Metrics(ctx context.Context, in MetricsIn) ([]Metric, error) {
-	sb, err := s.Fleet.Find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	if sb.State != sandbox.Running {
-		return []Metric{}, nil
-	}
-	first, err := s.Sandboxes.Stats(ctx, lifecycle.NameIn{Name: in.ID})
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-time.After(measureFor):
-	case <-ctx.Done():
-		return nil, op.Errorf(op.Canceled, "measure sandbox: canceled")
-	}
-	next, err := s.Sandboxes.Stats(ctx, lifecycle.NameIn{Name: in.ID})
-	if err != nil {
-		return nil, err
-	}
-	l := s.listed(sb)
-	m := Metric{Timestamp: next.Time, Unix: next.Time.Unix(), CPUs: l.CPUs, MemUsed: max(next.Memory, 0),
-		MemTotal: sb.Spec.Resources.MemoryLimit,
-		DiskUsed: max(next.Disk, 0), DiskTotal: sb.Spec.Resources.Disk}
-	if took := next.Time.Sub(first.Time).Seconds(); took > 0 && first.CPU >= 0 {
-		m.CPUPct = max(0, 100*(next.CPU-first.CPU)/took/float64(l.CPUs))
-	}
-	return []Metric{m}, nil
-}
 
 // LogsIn selects lines of a log.
 type LogsIn struct {

@@ -81,7 +81,8 @@ func TestGuard(t *testing.T) {
 		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory},
 		{"disk", testDisk}, {"quota", testQuota}, {"volume quota", testVolumeQuota},
 		{"volume without quota", testVolumeWithoutQuota}, {"stuck", testStuck}, {"many files", testManyFiles},
-		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes}, {"home", testHomeAlias}, {"way out", testEgressSocket},
+		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes},
+		{"home", testHomeAlias}, {"way out", testEgressSocket},
 		{"tcp server", testTCPServer}, {"image", testImage}, {"owners are not translated", testUnmapped},
 		{"restart of the machine", testReboot}, {"unreadable record", testUnreadable}, {"stubborn", testStubborn},
 		{"hostile", testHostile}, {"disk rate", testDiskRate}, {"rounds", testRounds}, {"killed at any moment", testKilled},
@@ -224,7 +225,8 @@ func testPlantedSocket(h *hub) {
 
 // testHomeAlias: the home has a second path, at which also its volumes are. A disk that uses that path keeps its content.
 func testHomeAlias(h *hub) {
-	sb := h.create(sandbox.Spec{Owner: "ann", Volumes: []sandbox.Volume{{Name: "a", Target: "/home/user/a"}, {Name: "b", Target: "/home/gem/b"}}})
+	sb := h.create(sandbox.Spec{Owner: "ann",
+		Volumes: []sandbox.Volume{{Name: "a", Target: "/home/user/a"}, {Name: "b", Target: "/home/gem/b"}}})
 	if out := h.sh(sb.ID, "cd /home/user && /bin/pwd; echo 1 > x; cat /home/gem/x; echo 2 > b/x; cat /home/gem/b/x; stat -c %m a b; "+
 		"getent passwd user"); out != "/home/user\n1\n2\n/home/user/a\n/home/user/b\nuser:x:1000:1000:gem:/home/user:/bin/bash\n" {
 		h.t.Errorf("got %q, want the home at its second path", out)

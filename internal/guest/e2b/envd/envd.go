@@ -50,7 +50,7 @@ func New(c Config) *Service {
 	s.routes = sync.OnceValue(s.newRoutes)
 	s.users = users{runner: c.Runner, home: c.Home, contained: c.Contained, log: c.Log}
 	s.procs = processes{byPID: map[int]*process{}, quit: make(chan struct{})}
-	s.watchers = watchers{open: map[string]bool{}, byID: map[string]*watcher{}}
+	s.watchers = watchers{source: c.Watches, open: map[string]bool{}, byID: map[string]*watcher{}}
 	return s
 }
 

@@ -320,7 +320,8 @@ func TestCreateForUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := Help([]string{c.verb, string(request)}, strings.NewReader(c.body), &out); err != nil || strings.Contains(out.String(), "error") {
+		err = Help([]string{c.verb, string(request)}, strings.NewReader(c.body), &out)
+		if err != nil || strings.Contains(out.String(), "error") {
 			t.Fatalf("%s: got %s %v, want success", c.verb, &out, err)
 		}
 	}

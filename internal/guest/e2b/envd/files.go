@@ -189,7 +189,7 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 			refuse(w, path, err)
 			return
 		}
-		s.flushWatches(r.Context())
+		s.watchers.flushAll(r.Context())
 		writeJSON(w, http.StatusOK, []written{describeWritten(path, metadata)})
 	default:
 		writeFault(w, http.StatusBadRequest, "unsupported Content-Type "+strconv.Quote(media)+
@@ -238,7 +238,7 @@ func (s *Service) uploadParts(w http.ResponseWriter, r *http.Request, u account,
 		writeFault(w, http.StatusBadRequest, "the form has no part named file")
 		return
 	}
-	s.flushWatches(r.Context())
+	s.watchers.flushAll(r.Context())
 	writeJSON(w, http.StatusOK, done)
 }
 
@@ -277,11 +277,11 @@ func (s *Service) write(r *http.Request, u account, in helpIn, body io.Reader) e
 	switch {
 	case u.own:
 		read := &notedReader{Reader: body}
-		err := writeFile(in, read, func() { s.flushWatches(r.Context()) })
+		err := writeFile(in, read, func() { s.watchers.flushAll(r.Context()) })
 		if err == nil || read.begun {
 			return err // a retry would write only the rest
 		}
-		return s.orRoot(u, in, fileError(in.Path, err), func(in helpIn) error { return s.writeAs(r, root, in, body) })
+		return s.users.orRoot(u, in, fileError(in.Path, err), func(in helpIn) error { return s.writeAs(r, root, in, body) })
 	case u.owner != root.owner && s.users.hasRoot():
 		// A denial would come after the body was sent, so there is no second attempt.
 		in.Owner = &owner{u.owner, u.group}

@@ -40,11 +40,11 @@ var verbs = map[string]func(helpIn) (any, error){"stat": stat, "mkdir": makeDir,
 
 // orRoot is called with the result of a file operation of a user. If the user lacks permission, root performs the operation for
 // the user, like E2B's daemon, which is root: clients of this service may select root as the user of a call.
-func (s *Service) orRoot(u account, in helpIn, err error, asRoot func(helpIn) error) error {
-	if !isDenied(err) || u.owner == root.owner || !s.users.hasRoot() {
+func (u *users) orRoot(a account, in helpIn, err error, asRoot func(helpIn) error) error {
+	if !isDenied(err) || a.owner == root.owner || !u.hasRoot() {
 		return err
 	}
-	in.Owner = &owner{u.owner, u.group}
+	in.Owner = &owner{a.owner, a.group}
 	result := asRoot(in)
 	if denied, ok := errors.AsType[*userError](result); ok {
 		return connect.Errorf(connect.PermissionDenied, "%v: %s", err, denied.reason)
@@ -65,9 +65,9 @@ func (s *Service) asUser(ctx context.Context, u account, verb string, in helpIn,
 	} else {
 		err = s.asOther(ctx, u, verb, in, out)
 	}
-	err = s.orRoot(u, in, err, func(in helpIn) error { return s.asOther(ctx, root, verb, in, out) })
+	err = s.users.orRoot(u, in, err, func(in helpIn) error { return s.asOther(ctx, root, verb, in, out) })
 	if verb != "stat" && verb != "list" {
-		s.flushWatches(ctx)
+		s.watchers.flushAll(ctx)
 	}
 	return err
 }

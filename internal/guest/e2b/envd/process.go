@@ -332,7 +332,7 @@ func (p *process) settle(s *Service, release func()) {
 		defer s.procs.work.Done()
 		<-p.p.Done()
 		release()
-		s.flushWatches(context.Background())
+		s.watchers.flushAll(context.Background())
 		p.topic.finish(event{End: endOf(p.p.Exit())})
 		s.procs.forget(p)
 	}()

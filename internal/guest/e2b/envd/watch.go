@@ -83,28 +83,28 @@ func (s *Service) openWatch(ctx context.Context, c connect.Caller, in watchIn) (
 	return id, nil
 }
 
-// closeWatch ends a watch.
-func (s *Service) closeWatch(id string) {
-	s.watchers.drop(id)
-	s.Watches.Close(id)
+// close ends a watch.
+func (w *watchers) close(id string) {
+	w.drop(id)
+	w.source.Close(id)
 }
 
 // flushLimit limits the delay of a response by watchers.
 const flushLimit = time.Second
 
-// flushWatches makes all watchers report what has happened, so that clients get the events of an operation with its response.
-func (s *Service) flushWatches(ctx context.Context) {
-	s.watchers.mu.Lock()
-	open := slices.Collect(maps.Keys(s.watchers.open))
-	s.watchers.mu.Unlock()
-	s.flush(ctx, open...)
+// flushAll makes all watchers report what has happened, so that clients get the events of an operation with its response.
+func (w *watchers) flushAll(ctx context.Context) {
+	w.mu.Lock()
+	open := slices.Collect(maps.Keys(w.open))
+	w.mu.Unlock()
+	w.flush(ctx, open...)
 }
 
-func (s *Service) flush(ctx context.Context, ids ...string) {
+func (w *watchers) flush(ctx context.Context, ids ...string) {
 	ctx, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()
 	for _, id := range ids {
-		s.Watches.Flush(ctx, id)
+		w.source.Flush(ctx, id)
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *Service) watchDir(ctx context.Context, c connect.Caller, in watchIn, ou
 	if err != nil {
 		return err
 	}
-	defer s.closeWatch(id)
+	defer s.watchers.close(id)
 	if err := out.Send(watchOut{Start: &none{}}); err != nil {
 		return err
 	}
@@ -189,9 +189,10 @@ type watcher struct {
 
 // watchers are the watchers that clients have created.
 type watchers struct {
-	mu   sync.Mutex
-	open map[string]bool     // all IDs, also of streams
-	byID map[string]*watcher // those that clients poll
+	source Watches
+	mu     sync.Mutex
+	open   map[string]bool     // all IDs, also of streams
+	byID   map[string]*watcher // those that clients poll
 }
 
 // watcherOut identifies a watcher.
@@ -244,7 +245,7 @@ func (s *Service) watcherEvents(ctx context.Context, _ connect.Caller, in watche
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.flush(ctx, in.id())
+	s.watchers.flush(ctx, in.id())
 	changes, err := s.Watches.Next(ctx, in.id(), w.after, 0)
 	if err != nil {
 		s.watchers.drop(in.id())
@@ -268,6 +269,6 @@ func (s *Service) removeWatcher(_ context.Context, _ connect.Caller, in watcherI
 	if _, err := s.watchers.find(in.id()); err != nil {
 		return none{}, err
 	}
-	s.closeWatch(in.id())
+	s.watchers.close(in.id())
 	return none{}, nil
 }

@@ -43,7 +43,8 @@ func newService(t *testing.T, outputs ...kernel.Output) *Service {
 		return kernel.Result{Status: kernel.OK, Session: c.Session}, nil
 	})
 	end := func(context.Context, string) {}
-	return New(Config{Home: func() string { return tmp }, Bash: Language{shell, end}, Python: Language{python, end}, JavaScript: Language{python, end},
+	return New(Config{Home: func() string { return tmp }, Bash: Language{shell, end},
+		Python: Language{python, end}, JavaScript: Language{python, end},
 		StripTypes: func(context.Context, string) (string, error) { return "", errors.New("invalid types") }})
 }
 
@@ -126,7 +127,8 @@ func TestContexts(t *testing.T) {
 	if _, body := send(t, s, "GET", "/contexts", ""); !strings.HasSuffix(body, strings.TrimSpace(made)+"]") {
 		t.Errorf("list: got %s, want the newest context last: %s", body, made)
 	}
-	if _, body := send(t, s, "GET", "/contexts", ""); strings.Count(body, `"id"`) != 5 || !strings.Contains(body, `"python"`) || !strings.Contains(body, `"javascript"`) {
+	if _, body := send(t, s, "GET", "/contexts", ""); strings.Count(body, `"id"`) != 5 ||
+		!strings.Contains(body, `"python"`) || !strings.Contains(body, `"javascript"`) {
 		t.Errorf("list: got %s, want the context and the default ones, also of unused languages", body)
 	}
 	if status, _ := send(t, s, "DELETE", "/contexts/"+c.ID, ""); status != 200 {

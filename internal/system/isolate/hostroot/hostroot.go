@@ -65,7 +65,8 @@ var ownEtc = []struct{ name, text string }{
 const (
 	ownPasswd = "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n" +
 		"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n" +
-		"gem:x:1000:1000:gem:/home/gem:/bin/bash\nuser:x:1000:1000:gem:/home/user:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+		"gem:x:1000:1000:gem:/home/gem:/bin/bash\nuser:x:1000:1000:gem:/home/user:/bin/bash\n" +
+		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 	ownGroup = "root:x:0:\ndaemon:x:1:\ntty:x:5:\naudio:x:29:\nvideo:x:44:\nusers:x:100:\ngem:x:1000:\nuser:x:1000:\nnogroup:x:65534:\n"
 )
 
