@@ -39,6 +39,8 @@ type Sandbox struct {
 	Message      string     `json:"message"`
 	CreatedAt    time.Time  `json:"created_at"`
 	ExpiresAt    *time.Time `json:"expires_at"` // nil: never
+	EndsAt       *time.Time `json:"ends_at"`    // when the first policy applies if it is not used; nil: never
+	EndAction    string     `json:"end_action"` // then: delete, stop, pause
 	LastActiveAt time.Time  `json:"last_active_at"`
 
 	URL       string            `json:"url"`
@@ -82,6 +84,7 @@ type CreateOptions struct {
 	Timeout     float64           `json:"timeout,omitempty"`      // minutes; -1: never
 	IdleTimeout float64           `json:"idle_timeout,omitempty"` // minutes; -1: never
 	IdlePolicy  string            `json:"idle_policy,omitempty"`  // delete, stop, pause
+	Keep        bool              `json:"keep,omitempty"`         // by default, stop it if idle, and delete it after days without use
 	CPU         string            `json:"cpu,omitempty"`
 	Memory      string            `json:"memory,omitempty"`
 	CPULimit    string            `json:"cpu_limit,omitempty"`

@@ -122,6 +122,7 @@ type Cove struct {
 	IdleTimeout        time.Duration `key:"idle_timeout" env:"COVE_IDLE_TIMEOUT" default:"10m" minimum:"1m"`
 	MaxTimeout         time.Duration `key:"max_timeout" env:"COVE_MAX_TIMEOUT" default:"24h" minimum:"1m"`
 	MaxIdleTimeout     time.Duration `key:"max_idle_timeout" env:"COVE_MAX_IDLE_TIMEOUT" default:"1h" minimum:"1m"`
+	Keep               time.Duration `key:"keep" env:"COVE_KEEP" default:"168h" minimum:"1h"`
 	IdlePolicy         string        `key:"idle_policy" env:"COVE_IDLE_POLICY" default:"delete" enum:"delete,stop,pause"`
 	Network            string        `key:"network" env:"COVE_NETWORK" default:"open" enum:"open,none"`
 	Private            []string      `key:"private_networks" env:"COVE_PRIVATE_NETWORKS"`

@@ -45,6 +45,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
@@ -105,6 +106,9 @@ func build(cfg Config, s stores) *Hub {
 	if s.quota == nil {
 		s.quota = quota.New(quota.Config{Creates: math.MaxInt32, Queue: math.MaxInt32})
 	}
+	if s.tombstones == nil {
+		s.tombstones = &tombstone.Log{}
+	}
 	if s.tokens == nil {
 		s.tokens = token.New()
 	}
@@ -131,7 +135,8 @@ func build(cfg Config, s stores) *Hub {
 		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
 	})
 	h.fleet = fleet.New(fleet.Config{
-		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.secrets, Observer: observer{h}, History: h.history, Tasks: h.tasks,
+		Records: s.keepers(), Tombstones: s.tombstones, Provider: cfg.Provider, Secrets: h.secrets, Observer: observer{h},
+		History: h.history, Tasks: h.tasks,
 		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if s.tenants != nil {
@@ -145,7 +150,8 @@ func build(cfg Config, s stores) *Hub {
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments, History: h.history,
+		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments,
+		History: h.history, Tombstones: s.tombstones,
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
 		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
@@ -214,6 +220,7 @@ func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.audit.Acted(wha
 func (o observer) Swept(ctx context.Context) {
 	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)
 	o.hub.disk.Count()
+	o.hub.stores.saveTombstones(o.hub.cfg.Log)
 }
 
 // warmPools returns the wanted size of the warm pool of each environment.
@@ -370,5 +377,6 @@ func (h *Hub) Close() error {
 	h.history.Close()
 	h.tasks.Wait()
 	h.fleet.Close()
+	h.stores.saveTombstones(h.cfg.Log)
 	return h.release()
 }

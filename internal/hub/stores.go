@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/ship"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
@@ -45,6 +47,8 @@ type stores struct {
 	authority *certificate.Authority // signs certificates for hosts to which secrets are brokered
 
 	records *activity.Store // nil: activity records are not stored
+
+	tombstones *tombstone.Log // nil: only kept in memory
 
 	tokens *token.Signer // of sandboxes, for E2B clients
 
@@ -111,6 +115,9 @@ func openStores(cfg Config) (_ stores, err error) {
 	}
 	if cfg.KeepActivity > 0 {
 		s.records = activity.New(activity.Config{Dir: filepath.Join(cfg.State, recordsDir), Keep: cfg.KeepActivity, Log: cfg.Log})
+	}
+	if s.tombstones, err = tombstone.Open(filepath.Join(cfg.State, "deleted.json")); err != nil {
+		return s, err
 	}
 	dir := filepath.Join(cfg.State, "secrets")
 	if s.secrets, err = secretstore.Open(secretstore.Config{Dir: dir, Log: cfg.Log}); err != nil {
@@ -212,6 +219,13 @@ func newPool(cfg Config, want func() map[string]pool.Want) *pool.Pool {
 		Provider: inner, Size: want, Max: maxWarm, Log: cfg.Log,
 		Bind: pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return inner.Endpoint(ctx, id, 0) }),
 	})
+}
+
+// saveTombstones stores the list of deleted sandboxes for the next hub.
+func (s stores) saveTombstones(log *slog.Logger) {
+	if err := s.tombstones.Save(); err != nil {
+		log.Warn("after a restart, errors do not state why sandboxes were deleted", "error", err)
+	}
 }
 
 // keepers returns the store of activity records, or nil.

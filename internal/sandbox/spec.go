@@ -117,6 +117,8 @@ type Lifetime struct {
 	// If Period is not 0, Timeout applies only while the sandbox runs: a sleeping sandbox does not
 	// expire, and a sandbox that is woken after its timeout gets this time again.
 	Period time.Duration `json:"period,omitempty"`
+	// If Keep is not 0, a sandbox that is not running is deleted after this time without use.
+	Keep time.Duration `json:"keep,omitempty"`
 }
 
 // Clone returns a copy that shares no memory with s, so that no field of one request leaks into another.

@@ -71,7 +71,7 @@ export function Create({ onClose }) {
     event.preventDefault();
     const data = new FormData(event.target);
     /** @type {Record<string, any>} */
-    const body = {};
+    const body = { keep: true };
     for (const [key, value] of data) if (typeof value === "string" && value.trim() && !["mode", "allow", "secrets", "count"].includes(key)) body[key] = key === "timeout" ? Number(value) : value.trim();
     if (data.get("mode")) body.network = { mode: data.get("mode"), ...(data.get("allow") ? { allow: String(data.get("allow")).split(/[\s,]+/).filter(Boolean) } : {}) };
     if (data.getAll("secrets").length) body.secrets = data.getAll("secrets");

@@ -116,7 +116,7 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 		State: cfg.State, Environments: cfg.Environments,
 		Defaults: hub.Defaults{
 			Environment: cfg.DefaultEnvironment, Image: cfg.DefaultImage, Timeout: cfg.Timeout,
-			IdleTimeout: cfg.IdleTimeout, IdlePolicy: sandbox.IdlePolicy(cfg.IdlePolicy),
+			IdleTimeout: cfg.IdleTimeout, IdlePolicy: sandbox.IdlePolicy(cfg.IdlePolicy), Keep: cfg.Keep,
 			Resources: resources(cfg), Network: sandbox.Network{Mode: sandbox.NetworkMode(cfg.Network)}, Pool: cfg.Pool,
 		},
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains,

@@ -20,7 +20,7 @@ import (
 // presets are defaults of verbs of the table, and the names that users who
 // know other tools try first.
 var presets = map[string]cli.Preset{
-	"sandbox_create":   {Set: map[string]string{"full": "true"}, Output: "name", Aliases: []string{"new"}},
+	"sandbox_create":   {Set: map[string]string{"full": "true", "keep": "true"}, Output: "name", Aliases: []string{"new"}},
 	"sandbox_fork":     {Output: "name"},
 	"sandbox_list":     {Aliases: []string{"ps"}},
 	"sandbox_delete":   {Aliases: []string{"delete", "remove"}},
@@ -72,7 +72,7 @@ func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
 		}
 	}
 	const layout = "%-24s  %-9s  %-12s  %-9s  %s\n"
-	fmt.Fprintf(v.text.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "EXPIRES")
+	fmt.Fprintf(v.text.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "ENDS")
 	for e, err := range c.Events(cmd.Context(), "", "") {
 		if err != nil {
 			if cmd.Context().Err() != nil {
@@ -84,8 +84,8 @@ func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
 			continue
 		}
 		sb, expires := e.Sandbox, "-"
-		if sb.ExpiresAt != nil {
-			expires = cli.Age(time.Until(*sb.ExpiresAt))
+		if sb.EndsAt != nil {
+			expires = cli.Age(time.Until(*sb.EndsAt)) + " " + cli.Line(sb.EndAction)
 		}
 		status := sb.Status
 		if e.Type == "deleted" {

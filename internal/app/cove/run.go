@@ -78,11 +78,13 @@ func (v *verbs) runOnce(ctx context.Context, c *client.Client, o runOptions, scr
 	if err != nil {
 		return err
 	}
+	remove := o.remove || o.create.Name == "" && !o.keep
+	o.create.Keep = !remove
 	sb, err := c.Create(ctx, o.create)
 	if err != nil {
 		return err
 	}
-	if o.remove || o.create.Name == "" && !o.keep {
+	if remove {
 		defer func() {
 			// Also when interrupted: the user does not know its name.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)

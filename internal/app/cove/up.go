@@ -129,7 +129,7 @@ func (p *project) options() client.CreateOptions {
 		Name: p.Name, Environment: p.Environment, Image: p.Image, Snapshot: p.Snapshot, Env: p.Env,
 		Secrets: p.Secrets, Ports: p.Ports, Workdir: p.Workdir,
 		CPULimit: p.CPULimit, MemoryLimit: p.MemoryLimit, DiskLimit: p.DiskLimit, Timeout: p.Timeout,
-		IdleTimeout: p.IdleTimeout, IdlePolicy: p.IdlePolicy, Labels: p.Labels,
+		IdleTimeout: p.IdleTimeout, IdlePolicy: p.IdlePolicy, Keep: true, Labels: p.Labels,
 	}
 	if p.Network != nil {
 		o.Network = &client.Network{Mode: p.Network.Mode, Allow: p.Network.Allow}

@@ -37,6 +37,7 @@ func TestVerbs(t *testing.T) {
 		want             string
 	}{
 		{user, "", "create a", 0, "a\n"},
+		{user, "", "list", 0, "stop"},
 		{admin, "", "key add acme --role viewer", 0, `"secret": "cove_`},
 		{user, "", "key list", cli.ExitAuth, "role admin"},
 		{user, "hunter2\n", "secret set token", 0, ""},

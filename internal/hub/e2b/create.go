@@ -87,7 +87,7 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 	}
 	sb, err := s.Sandboxes.MakeWith(ctx, made, func(spec *sandbox.Spec) {
 		spec.Lifetime = sandbox.Lifetime{Timeout: max(life, time.Second), IdleTimeout: sandbox.Never,
-			IdlePolicy: sandbox.IdleDelete, Period: max(life, time.Second)}
+			IdlePolicy: sandbox.IdleStop, Period: max(life, time.Second)}
 		if in.AutoPause {
 			spec.Lifetime.EndPolicy = sandbox.IdlePause
 			if in.PauseDisk != nil && !*in.PauseDisk || !s.Provider.Abilities().Pause {

@@ -24,9 +24,12 @@ type Defaults struct {
 	Timeout     time.Duration      // an hour
 	IdleTimeout time.Duration      // ten minutes
 	IdlePolicy  sandbox.IdlePolicy // delete
+	Keep        time.Duration      // of sandboxes that are kept: deleted after this time without use; a week
 	Resources   sandbox.Resources  // 0.1 to 1 CPU, 128 MiB to 1 GiB
 	Network     sandbox.Network    // open
 	Pool        int                // size of that environment's warm pool, unless the file defines it
+
+	keeps bool // Keep applies
 }
 
 // Complete fills the fields that are zero.
@@ -38,6 +41,7 @@ func (d *Defaults) Complete() {
 	}
 	def((*int64)(&d.Timeout), int64(time.Hour))
 	def((*int64)(&d.IdleTimeout), int64(10*time.Minute))
+	def((*int64)(&d.Keep), int64(7*24*time.Hour))
 	def(&d.Resources.CPU, 100)
 	def(&d.Resources.CPULimit, 1000)
 	def(&d.Resources.Memory, 128<<20)
@@ -51,6 +55,16 @@ func (d *Defaults) Complete() {
 	if d.Network.Mode == "" {
 		d.Network.Mode = sandbox.NetworkOpen
 	}
+}
+
+// Kept returns the defaults of sandboxes that are kept for their owner: if idle they are stopped, and
+// deleted only after a long time without use.
+func (d Defaults) Kept() Defaults {
+	d.keeps, d.Timeout = true, sandbox.Never
+	if d.IdlePolicy == sandbox.IdleDelete {
+		d.IdlePolicy = sandbox.IdleStop
+	}
+	return d
 }
 
 // Environment is a template for sandboxes: defaults for requests.
@@ -95,6 +109,9 @@ func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
 		Server:    sandbox.Server{Port: e.Port, ReadyPath: e.ReadyPath},
 		Resources: d.Resources, Isolation: e.Isolation, Network: d.Network, Labels: e.Labels,
 		Lifetime: sandbox.Lifetime{Timeout: d.Timeout, IdleTimeout: d.IdleTimeout, IdlePolicy: d.IdlePolicy},
+	}
+	if d.keeps {
+		s.Lifetime.Keep = d.Keep
 	}
 	if err := (Amounts{e.CPU, e.Memory, e.CPULimit, e.MemoryLimit, e.DiskLimit, e.DiskRate, e.Bandwidth}).Apply(&s.Resources); err != nil {
 		return s, err

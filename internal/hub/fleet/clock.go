@@ -22,63 +22,6 @@ const (
 	queryTimeout = 5 * time.Second
 )
 
-// Expiry is the time at which the timeout of a sandbox is reached; false: never.
-func Expiry(sb sandbox.Sandbox) (time.Time, bool) {
-	l := sb.Spec.Lifetime
-	if l.Timeout <= 0 {
-		return time.Time{}, false
-	}
-	at := sb.Created.Add(l.Timeout)
-	if l.Period == 0 {
-		return at, true
-	}
-	if sb.State != sandbox.Running {
-		return time.Time{}, false
-	}
-	if !sb.Changed.Before(at) {
-		at = sb.Changed.Add(l.Period)
-	}
-	return at, true
-}
-
-// canIdle reports whether the idle policy applies to a sandbox in its state.
-func canIdle(sb sandbox.Sandbox) bool {
-	switch sb.State {
-	case sandbox.Running:
-		return sb.Spec.Lifetime.IdleTimeout > 0
-	case sandbox.Failed:
-		return sb.Spec.Lifetime.IdleTimeout > 0 && sb.Spec.Lifetime.IdlePolicy == sandbox.IdleDelete
-	}
-	return false
-}
-
-// due is the time at which the clock must check the sandbox next, and whether its timeout is reached
-// then; zero: never. A sandbox in use is checked when its idle timeout can be reached at the earliest.
-// b.mu is held.
-func (b *Box) due(sb sandbox.Sandbox, began, now time.Time) (at time.Time, expired bool) {
-	if sb.State == sandbox.Creating || sb.State == sandbox.Deleting {
-		return time.Time{}, false
-	}
-	at, expired = Expiry(sb)
-	if canIdle(sb) {
-		last := b.last
-		if b.open > 0 {
-			last = now
-		}
-		idle := last.Add(sb.Spec.Lifetime.IdleTimeout)
-		if early := began.Add(grace); idle.Before(early) && sb.Created.Before(began) {
-			idle = early
-		}
-		if !expired || idle.Before(at) {
-			at, expired = idle, false
-		}
-	}
-	if !at.IsZero() && at.Before(b.retry) {
-		at = b.retry
-	}
-	return at, expired
-}
-
 // clock applies the timeout and idle timeout of sandboxes.
 type clock struct {
 	fleet   *Fleet
@@ -159,7 +102,7 @@ func (c *clock) tick(now time.Time) (next time.Time) {
 	began := c.started()
 	for _, b := range c.fleet.all() {
 		b.mu.Lock()
-		at, expired := b.due(b.sb, began, now)
+		at, why := b.due(b.sb, began, now)
 		act := !b.acting && !b.closed && !at.IsZero() && !at.After(now)
 		if act {
 			b.acting = true
@@ -168,7 +111,7 @@ func (c *clock) tick(now time.Time) (next time.Time) {
 		b.mu.Unlock()
 		switch {
 		case act:
-			if !c.fleet.Tasks.Go(func(ctx context.Context) { c.act(ctx, b, expired) }) {
+			if !c.fleet.Tasks.Go(func(ctx context.Context) { c.act(ctx, b, why) }) {
 				return time.Time{}
 			}
 		case !acting && !at.IsZero() && (next.IsZero() || at.Before(next)):
@@ -179,8 +122,8 @@ func (c *clock) tick(now time.Time) (next time.Time) {
 }
 
 // act deletes or suspends a sandbox, if it is still due.
-func (c *clock) act(ctx context.Context, b *Box, expired bool) {
-	err := c.settle(ctx, b, expired)
+func (c *clock) act(ctx context.Context, b *Box, why reason) {
+	err := c.settle(ctx, b, why)
 	b.mu.Lock()
 	b.acting = false
 	if err != nil {
@@ -194,7 +137,7 @@ func (c *clock) act(ctx context.Context, b *Box, expired bool) {
 }
 
 // settle applies the policy that is due for one sandbox.
-func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
+func (c *clock) settle(ctx context.Context, b *Box, why reason) error {
 	f := c.fleet
 	sb, err := f.Provider.Get(ctx, b.id)
 	if errors.Is(err, sandbox.ErrNotFound) {
@@ -205,8 +148,11 @@ func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
 		return err
 	}
 	f.Observe(sb)
-	if !expired {
+	switch why {
+	case idle:
 		return c.suspend(ctx, b, sb)
+	case unused:
+		return c.discard(ctx, b, sb)
 	}
 	if at, ok := Expiry(sb); !ok || at.After(time.Now()) {
 		return nil // its timeout was extended
@@ -221,19 +167,30 @@ func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
 		return c.sleep(ctx, b, sb, policy)
 	}
 	f.History.Add("expired", time.Now(), sb, "timeout reached")
-	return c.delete(ctx, b, "expired")
+	return c.delete(ctx, b, expired)
 }
 
-func (c *clock) delete(ctx context.Context, b *Box, why string) error {
+// discard deletes a sandbox that was not used for a long time. Requests wait, and then do not find it.
+func (c *clock) discard(ctx context.Context, b *Box, sb sandbox.Sandbox) error {
+	if !b.block(sb, c.started(), time.Now(), unused) {
+		return nil
+	}
+	defer b.unblock()
+	return c.delete(ctx, b, unused)
+}
+
+func (c *clock) delete(ctx context.Context, b *Box, why reason) error {
 	f := c.fleet
-	f.SaveRecord(ctx, b.seen())
+	sb := b.seen()
+	f.SaveRecord(ctx, sb)
 	err := f.Provider.Delete(ctx, b.id)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
-	f.counts.ended(1, why)
+	f.counts.ended(1, [...]string{"idle", "expired", "unused"}[why])
 	if err == nil {
-		f.Observer.Acted("clock_delete", b.seen())
+		f.Observer.Acted("clock_delete", sb)
+		f.Tombstones.Add(sb, time.Now(), why.text(sb.Spec.Lifetime))
 	}
 	f.Forget(b.id)
 	return nil
@@ -248,14 +205,14 @@ func (c *clock) suspend(ctx context.Context, b *Box, sb sandbox.Sandbox) error {
 		return nil
 	}
 	now := time.Now()
-	if !b.block(sb, c.started(), now) {
+	if !b.block(sb, c.started(), now, idle) {
 		return nil
 	}
 	defer b.unblock()
 	policy := sb.Spec.Lifetime.IdlePolicy
 	f.History.Add("idle", now, sb, "idle timeout reached: "+string(policy))
 	if policy != sandbox.IdlePause && policy != sandbox.IdleStop {
-		return c.delete(ctx, b, "idle")
+		return c.delete(ctx, b, idle)
 	}
 	return c.sleep(ctx, b, sb, policy)
 }
@@ -281,12 +238,12 @@ func (c *clock) sleep(ctx context.Context, b *Box, sb sandbox.Sandbox, policy sa
 	return nil
 }
 
-// block makes requests wait, if the sandbox is still idle.
-func (b *Box) block(sb sandbox.Sandbox, began, now time.Time) bool {
+// block makes requests wait, if the clock still must act on the sandbox for the reason.
+func (b *Box) block(sb sandbox.Sandbox, began, now time.Time, want reason) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at, expired := b.due(sb, began, now)
-	if at.IsZero() || expired || at.After(now) || b.hold != nil {
+	at, why := b.due(sb, began, now)
+	if at.IsZero() || why != want || at.After(now) || b.hold != nil {
 		return false
 	}
 	b.hold = make(chan struct{})

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -41,7 +43,8 @@ func keyOf(sb sandbox.Sandbox) key { return key{sb.Spec.Owner, sb.Spec.Name} }
 
 // directory caches the IDs of names. The provider is authoritative.
 type directory struct {
-	provider sandbox.Provider
+	provider   sandbox.Provider
+	tombstones *tombstone.Log
 
 	mu  sync.Mutex
 	ids map[key]string
@@ -118,5 +121,8 @@ func (d *directory) findOwned(ctx context.Context, k key) (sandbox.Sandbox, erro
 	d.mu.Lock()
 	delete(d.ids, k)
 	d.mu.Unlock()
+	if t, ok := d.tombstones.Find(k.owner, k.name, time.Now()); ok {
+		return sandbox.Sandbox{}, fault.Deleted(k.name, t.At, t.Why)
+	}
 	return sandbox.Sandbox{}, fault.NoSandbox(k.name)
 }

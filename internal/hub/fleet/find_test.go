@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -39,7 +40,7 @@ func (s *shelf) add(t testing.TB, id, owner, name string) sandbox.Sandbox {
 func TestFindByID(t *testing.T) {
 	t.Parallel()
 	s := &shelf{table: sandbox.NewTable[int]()}
-	d := &directory{provider: s, ids: map[key]string{}}
+	d := &directory{provider: s, tombstones: &tombstone.Log{}, ids: map[key]string{}}
 	s.add(t, "sb-1", "ann", "a")
 	d.add(s.add(t, "sb-2", "ann", "sb-3"))
 	s.add(t, "sb-3", "ann", "c")
@@ -65,7 +66,7 @@ func TestFindByID(t *testing.T) {
 // BenchmarkFind finds one of the maximum number of sandboxes of a hub.
 func BenchmarkFind(b *testing.B) {
 	s := &shelf{table: sandbox.NewTable[int]()}
-	d := &directory{provider: s, ids: map[key]string{}}
+	d := &directory{provider: s, tombstones: &tombstone.Log{}, ids: map[key]string{}}
 	for range 10000 {
 		id := sandbox.NewID()
 		s.add(b, id, "", "name-of-"+id)

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -55,6 +56,8 @@ type Config struct {
 	History  *history.Log
 	Tasks    *task.Group
 
+	// Tombstones remembers deleted sandboxes.
+	Tombstones *tombstone.Log
 	// Records stores activity records of sandboxes; nil: they are not stored.
 	Records Records
 
@@ -95,7 +98,7 @@ type counts struct {
 // New returns a fleet. It starts no goroutine.
 func New(cfg Config) *Fleet {
 	f := &Fleet{Config: cfg, boxes: map[string]*Box{}}
-	f.directory = directory{provider: cfg.Provider, ids: map[key]string{}}
+	f.directory = directory{provider: cfg.Provider, tombstones: cfg.Tombstones, ids: map[key]string{}}
 	f.clock = clock{fleet: f, changed: make(chan struct{}, 1)}
 	f.traffic.gone = map[string]egress.Stats{}
 	f.counts = counts{

@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
@@ -85,7 +86,8 @@ func newFleet(t *testing.T) (*Fleet, *provider) {
 	p := &provider{path: filepath.Join(t.TempDir(), "egress"), let: make(chan struct{}), watches: errors.New("no events")}
 	p.sb = sandbox.Sandbox{ID: "sb-1", State: sandbox.Running, Created: time.Now(),
 		Spec: sandbox.Spec{Name: "a", Owner: "anna", Network: network(sandbox.NetworkOpen)}}
-	f := New(Config{Provider: p, Secrets: noSecrets{}, Observer: noSecrets{}, History: history.New(), Tasks: task.New(), WakeWait: time.Second,
+	f := New(Config{Provider: p, Secrets: noSecrets{}, Observer: noSecrets{}, Tombstones: &tombstone.Log{},
+		History: history.New(), Tasks: task.New(), WakeWait: time.Second,
 		Metrics: metric.New(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	t.Cleanup(func() {
 		f.Tasks.Cancel()

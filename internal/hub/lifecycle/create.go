@@ -40,6 +40,8 @@ type CreateIn struct {
 	IdleTimeout   *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
 	IdlePolicy    string   `json:"idle_policy" default:"" nullable:"true" doc:"Action if idle: delete, stop (or scaledown) or pause"`
 
+	Keep bool `json:"keep" default:"false" nullable:"true" doc:"Default: stop it if idle, no timeout, delete it after days without use"`
+
 	CPU         environment.Quantity `json:"cpu" default:"" nullable:"true" doc:"CPU request, such as 100m: its share when CPUs are busy"`
 	Memory      environment.Quantity `json:"memory" default:"" nullable:"true" doc:"Memory request, such as 128Mi"`
 	CPULimit    environment.Quantity `json:"cpu_limit" default:"" nullable:"true" doc:"CPU limit, such as 1000m"`
@@ -159,7 +161,11 @@ func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) 
 // spec completes a request. The result shares no memory with the request, the environment or the
 // defaults.
 func (s *Service) spec(ctx context.Context, env environment.Environment, in CreateIn) (sandbox.Spec, error) {
-	spec, err := env.Spec(s.Environments.Defaults())
+	defaults := s.Environments.Defaults()
+	if in.Keep && s.Provider.Abilities().Stop {
+		defaults = defaults.Kept()
+	}
+	spec, err := env.Spec(defaults)
 	if err != nil {
 		return spec, fmt.Errorf("environment %q: %w", env.Name, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -56,6 +57,7 @@ type Config struct {
 	Secrets      Secrets
 	Environments *environment.Catalog
 	History      *history.Log
+	Tombstones   *tombstone.Log
 	// Warm returns the number of ready sandboxes in the warm pool of each environment; nil: no pools.
 	Warm func() map[string]int
 
@@ -96,7 +98,7 @@ func (s *Service) Ops() []op.Op {
 				"missing, and the environment provides other defaults. " +
 				"Returns a message with the name, or the full sandbox object with full=true."}, s.Create),
 		op.New(op.Spec{Name: "sandbox_list", Access: op.AccessRead, Route: "GET /api/v1/sandbox", Tag: "sandbox", Verb: "list", ReadOnly: true,
-			Columns: []string{"name", "status", "environment", "created_at", "expires_at"},
+			Columns: []string{"name", "status", "environment", "created_at", "ends_at", "end_action"},
 			Wide:    []string{"id", "user", "image", "isolation", "url"},
 			Doc: "List sandboxes, oldest first. With limit, returns one page, {items, next}; pass after=next " +
 				"to get the next page."}, s.List),
@@ -165,6 +167,7 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 		return "", fault.FromProvider(in.Name, err)
 	}
 	s.Fleet.Forget(sb.ID)
+	s.Tombstones.Add(sb, time.Now(), "its owner requested it")
 	return "Sandbox " + in.Name + " deleted successfully", nil
 }
 

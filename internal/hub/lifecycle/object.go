@@ -46,6 +46,8 @@ type Object struct {
 	Message      string     `json:"message,omitempty" doc:"Reason for the state"`
 	CreatedAt    time.Time  `json:"created_at"`
 	ExpiresAt    *time.Time `json:"expires_at" doc:"Time at which the timeout policy applies; null: never"`
+	EndsAt       *time.Time `json:"ends_at" doc:"Time at which the first policy applies if the sandbox is not used; null: never"`
+	EndAction    string     `json:"end_action,omitempty" doc:"Action at that time: delete, stop or pause"`
 	LastActiveAt time.Time  `json:"last_active_at" doc:"Time of last use"`
 
 	URL       string             `json:"url" doc:"URL of its server"`
@@ -91,6 +93,9 @@ func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	}
 	if at, ok := fleet.Expiry(sb); ok {
 		o.ExpiresAt = new(at.UTC())
+	}
+	if at, action, ok := fleet.Deadline(sb, o.LastActiveAt); ok {
+		o.EndsAt, o.EndAction = new(at.UTC()), string(action)
 	}
 	for _, v := range spec.Volumes {
 		o.Volumes = append(o.Volumes, Volume(v))

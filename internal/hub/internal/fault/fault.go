@@ -26,6 +26,12 @@ func NoSandbox(name string) error {
 	return op.Errorf(op.NotFound, "no sandbox %q; list sandboxes with GET /api/v1/sandbox, or create it", Clip(name))
 }
 
+// Deleted reports that a sandbox was deleted.
+func Deleted(name string, at time.Time, why string) error {
+	return op.Errorf(op.NotFound, "no sandbox %q: it was deleted on %s, because %s", Clip(name),
+		at.UTC().Format("2 Jan 2006 at 15:04 MST"), why)
+}
+
 // CannotDo reports that a provider lacks an ability.
 func CannotDo(provider, what string) error {
 	return op.Errorf(op.Invalid, "provider %s cannot %s here; GET /api/v1/hub shows what it supports", provider, what)

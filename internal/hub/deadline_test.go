@@ -1,0 +1,93 @@
+package hub
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// ends returns how long from now the first policy applies to a sandbox, and its action.
+func (q *quiet) ends(sb sandbox.Sandbox) (time.Duration, string) {
+	q.Helper()
+	o, err := q.lifecycle.Get(q.Context(), lifecycle.NameIn{Name: sb.Spec.Name})
+	if err != nil {
+		q.Fatal(err)
+	}
+	if o.EndsAt == nil {
+		return 0, o.EndAction
+	}
+	return time.Until(*o.EndsAt), o.EndAction
+}
+
+func (q *quiet) wantEnds(sb sandbox.Sandbox, in time.Duration, action string) {
+	q.Helper()
+	if d, a := q.ends(sb); d != in || a != action {
+		q.Errorf("ends in %v with %q, want %v and %q", d, a, in, action)
+	}
+}
+
+// TestEarlierDeadline: the idle timeout can end a sandbox long before its timeout.
+func TestEarlierDeadline(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		sb := q.make(lifecycle.CreateIn{Name: "a"})
+		q.wantEnds(sb, 10*time.Minute, "delete")
+		soon := q.make(lifecycle.CreateIn{Name: "b", Timeout: new(5.0), TimeoutPolicy: "pause"})
+		q.wantEnds(soon, 5*time.Minute, "pause")
+		never := q.make(lifecycle.CreateIn{Name: "c", Timeout: new(-1.0), IdleTimeout: new(-1.0)})
+		q.wantEnds(never, 0, "")
+		q.want(4*time.Minute, sb, sandbox.Running)
+		q.wantEnds(sb, 6*time.Minute, "delete")
+	})
+}
+
+// TestKeep: a sandbox that is kept for its owner loses only its processes when it is idle.
+func TestKeep(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	inBubble(t, func(q *quiet) {
+		sb := q.make(lifecycle.CreateIn{Name: "a", Keep: true})
+		explicit := q.make(lifecycle.CreateIn{Name: "b", Keep: true, IdlePolicy: "delete"})
+		q.wantEnds(sb, 10*time.Minute, "stop")
+		q.want(11*time.Minute, sb, sandbox.Stopped)
+		q.want(0, explicit, "")
+		q.wantEnds(sb, week-time.Minute, "delete")
+		q.want(3*24*time.Hour, sb, sandbox.Stopped)
+		if _, err := q.lifecycle.Start(q.Context(), lifecycle.NameIn{Name: "a"}); err != nil {
+			q.Fatal(err)
+		}
+		q.want(11*time.Minute, sb, sandbox.Stopped)
+		q.want(week-2*time.Minute, sb, sandbox.Stopped)
+		q.want(2*time.Minute, sb, "")
+	})
+}
+
+// TestDeletedErrorStatesReason: for a day, a missing sandbox is not only missing.
+func TestDeletedErrorStatesReason(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		made := map[string]sandbox.Sandbox{}
+		for name, in := range map[string]lifecycle.CreateIn{
+			"idle": {}, "expired": {Timeout: new(5.0)}, "request": {IdleTimeout: new(-1.0)},
+		} {
+			in.Name = name
+			made[name] = q.make(in)
+		}
+		if _, err := q.lifecycle.Delete(q.Context(), lifecycle.NameIn{Name: "request"}); err != nil {
+			q.Fatal(err)
+		}
+		find := func(name, want string) {
+			q.Helper()
+			if _, err := q.fleet.Find(q.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+				q.Errorf("%s: got error %v, want one with %q", name, err, want)
+			}
+		}
+		q.want(11*time.Minute, made["idle"], "")
+		find("idle", "it was deleted on 1 Jan 2000 at 00:10 UTC, because it was not used for 10 minutes")
+		find("expired", "its timeout was reached")
+		find("request", "its owner requested it")
+		find("other", "list sandboxes")
+		q.want(24*time.Hour, made["idle"], "")
+		find("idle", "list sandboxes")
+	})
+}
