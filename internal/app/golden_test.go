@@ -140,6 +140,7 @@ var meanings = map[op.Code]string{
 	op.Exhausted:       "A limit is reached. Retry after the time in `Retry-After`; without it, release resources first.",
 	op.TooLarge:        "The request or its result is too large. Send or request less.",
 	op.Unavailable:     "A required component is not running or not installed; the message names it. Retry, or install it.",
+	op.Upstream:        "An external service, such as an image registry, failed or is unreachable; the message has the reason.",
 	op.Canceled:        "The client closed the connection before the response.",
 	op.Unsupported:     "This machine, provider or sandbox does not support it.",
 	op.Internal:        "A bug in Cove. The response contains the request ID of the log entry.",

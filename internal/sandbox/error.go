@@ -13,6 +13,7 @@ var (
 	ErrExhausted   = errors.New("out of resources")
 	ErrInUse       = errors.New("state is in use by another hub")
 	ErrUnavailable = errors.New("not available at the moment")
+	ErrUpstream    = errors.New("an external service failed")
 	ErrClosed      = errors.New("provider is closed")
 )
 

@@ -21,6 +21,7 @@ const (
 	Exhausted       Code = "exhausted"
 	TooLarge        Code = "too_large"
 	Unavailable     Code = "unavailable"
+	Upstream        Code = "upstream" // an external service failed
 	Canceled        Code = "canceled"
 	Unsupported     Code = "unsupported"
 	Internal        Code = "internal"
@@ -48,6 +49,8 @@ func (c Code) HTTPStatus() int {
 		return http.StatusRequestEntityTooLarge
 	case Unavailable:
 		return http.StatusServiceUnavailable
+	case Upstream:
+		return http.StatusBadGateway
 	case Canceled:
 		return StatusCanceled
 	case Unsupported:

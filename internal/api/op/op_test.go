@@ -45,7 +45,7 @@ func TestTableRefusesDuplicates(t *testing.T) {
 
 func TestHTTPStatus(t *testing.T) {
 	for code, want := range map[Code]int{Invalid: 400, Unauthenticated: 401, Denied: 403, NotFound: 404,
-		Conflict: 409, TooLarge: 413, Exhausted: 429, Canceled: 499, Internal: 500, Unavailable: 503, "": 500} {
+		Conflict: 409, TooLarge: 413, Exhausted: 429, Canceled: 499, Internal: 500, Unavailable: 503, Upstream: 502, "": 500} {
 		if got := code.HTTPStatus(); got != want {
 			t.Errorf("%q: got %d, want %d", code, got, want)
 		}

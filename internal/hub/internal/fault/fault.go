@@ -71,6 +71,8 @@ func FromProvider(name string, err error) error {
 		return Show(op.Conflict, "", err)
 	case errors.Is(err, sandbox.ErrNotReady), errors.Is(err, sandbox.ErrUnavailable):
 		return Show(op.Unavailable, "", err)
+	case errors.Is(err, sandbox.ErrUpstream):
+		return Show(op.Upstream, "", err)
 	case errors.Is(err, sandbox.ErrExhausted):
 		return &op.Error{Code: op.Exhausted, Msg: text(err), Err: err, RetryAfter: RetryExhausted}
 	case errors.Is(err, sandbox.ErrClosed):

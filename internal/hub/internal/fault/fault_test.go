@@ -33,3 +33,12 @@ func TestErrorsHideHostPaths(t *testing.T) {
 		t.Errorf("an entry of an archive: got %q, want %q", e.Msg, want)
 	}
 }
+
+// TestUpstream: a registry that fails is neither an error of the caller nor one of the hub.
+func TestUpstream(t *testing.T) {
+	t.Parallel()
+	err := FromProvider("a", fmt.Errorf("%w: lookup index.docker.io: no such host", sandbox.ErrUpstream))
+	if e, ok := op.AsError(err); !ok || e.Code.HTTPStatus() != 502 || !strings.Contains(e.Msg, "no such host") {
+		t.Errorf("got %+v, want status 502 with the reason", err)
+	}
+}

@@ -33,7 +33,7 @@ var (
 	ErrPlatform = fmt.Errorf("%w: image is for another platform", sandbox.ErrInvalid)
 	ErrDenied   = fmt.Errorf("%w: access to the registry denied", sandbox.ErrInvalid)
 	ErrTooLarge = fmt.Errorf("%w: image is too large", sandbox.ErrInvalid)
-	ErrRegistry = fmt.Errorf("%w: registry does not answer", sandbox.ErrUnavailable)
+	ErrRegistry = fmt.Errorf("%w: registry does not answer", sandbox.ErrUpstream)
 	ErrNoSpace  = fmt.Errorf("%w: not enough space for the image", sandbox.ErrExhausted)
 )
 

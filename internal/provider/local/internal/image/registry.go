@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/cove-sandbox/cove/internal/network/egress"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // repository is the source of an image in a registry.
@@ -46,11 +47,11 @@ func (s *Store) remote(ctx context.Context, ref string) (found, error) {
 	}
 	top, err := puller.Get(ctx, r)
 	if err != nil {
-		return found{}, explain(err, ref)
+		return found{}, blame(explain(err, ref))
 	}
 	f, err := find(ctx, repository{r.Context(), puller}, top.Descriptor)
 	if err != nil {
-		return found{}, explain(err, ref)
+		return found{}, blame(explain(err, ref))
 	}
 	for i := range f.layers {
 		f.layers[i].from, f.layers[i].scope = r.Context().RegistryStr(), r.Context().Name()
@@ -110,6 +111,15 @@ func explain(err error, ref string) error {
 		return fmt.Errorf("%w: get image %s: %w; check the name, and that the hub can reach the registry", ErrRegistry, ref, err)
 	}
 	return fmt.Errorf("get image %s: %w", ref, err)
+}
+
+// blame makes an unknown error of a request to a registry one of the registry: neither the caller nor
+// this program caused it.
+func blame(err error) error {
+	if errors.Is(err, sandbox.ErrInvalid) || errors.Is(err, sandbox.ErrUpstream) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrRegistry, err)
 }
 
 // errNotAllowed reports that the operator has not allowed a registry.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -225,6 +226,25 @@ func TestResolveRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnexpectedReply: whatever a registry replies, the hub is not blamed.
+func TestUnexpectedReply(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	h.push("app:1", config(), tarOf(t, file("f", "x")))
+	h.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/token" {
+			io.WriteString(w, "sign in at the captive portal")
+			return true
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", "http://"+h.host+"/token"))
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	}
+	if _, err := openStore(t, trusting(h)).Resolve(t.Context(), h.host+"/app:1"); !errors.Is(err, sandbox.ErrUpstream) {
+		t.Errorf("got %v, want %v", err, sandbox.ErrUpstream)
 	}
 }
 
