@@ -54,7 +54,10 @@ func inBubble(t *testing.T, f func(q *quiet)) {
 }
 
 func (q *quiet) start() {
-	q.Hub = build(Config{Provider: q.p, Metrics: metric.New()}, stores{})
+	var err error
+	if q.Hub, err = Open(Config{Provider: q.p, Metrics: metric.New()}); err != nil {
+		q.Fatal(err)
+	}
 	q.Hub.Begin(context.Background())
 	synctest.Wait()
 }

@@ -46,6 +46,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
+	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
@@ -86,7 +87,11 @@ func Open(cfg Config) (*Hub, error) {
 	var h *Hub
 	if cfg.Provider != nil {
 		s.pool = newPool(cfg, func() map[string]pool.Want { return h.warmPools() })
-		cfg.Provider = pool.Wrap(cfg.Provider, s.pool)
+		s.bin = trash.New(trash.Config{Provider: cfg.Provider, Log: cfg.Log,
+			Count: func(sb sandbox.Sandbox) { h.usage.CountDisk(binDisk(sb), sb.Spec.Resources.Disk) },
+			Free:  func(sb sandbox.Sandbox) { h.usage.FreeDisk(binDisk(sb)) },
+		})
+		cfg.Provider = pool.Wrap(cfg.Provider, s.pool, s.bin)
 		cfg.Metrics.Gauge("cove_pool_ready", "Ready sandboxes in the warm pool.", "environment", func() map[string]float64 {
 			ready := map[string]float64{}
 			for env, n := range s.pool.Ready() {
@@ -98,6 +103,11 @@ func Open(cfg Config) (*Hub, error) {
 	h = build(cfg, s)
 	h.release = h.stores.close
 	return h, nil
+}
+
+// binDisk is the disk of a deleted sandbox, which counts until it is deleted finally.
+func binDisk(sb sandbox.Sandbox) usage.Disk {
+	return usage.Disk{Kind: "deleted", Owner: sb.Spec.Owner, Name: sb.ID}
 }
 
 // build returns a hub with the given stores, which it does not close.
@@ -122,6 +132,9 @@ func build(cfg Config, s stores) *Hub {
 			return disk.ImagesSize(ctx, cfg.Provider, owner)
 		},
 		Traffic: func(owner string) usage.Traffic { return h.fleet.Traffic(owner) },
+		Reclaim: func(owner string) bool {
+			return s.bin != nil && s.bin.Purge(h.tasks.Context(), func(sb sandbox.Sandbox) bool { return sb.Spec.Owner == owner })
+		},
 	})
 	h.secrets = secret.New(secret.Config{
 		Provider: cfg.Provider, Store: s.secrets, Authority: s.authority, Log: cfg.Log,
@@ -151,7 +164,7 @@ func build(cfg Config, s stores) *Hub {
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments,
-		History: h.history, Tombstones: s.tombstones,
+		History: h.history, Tombstones: s.tombstones, Bin: s.bin,
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
 		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
@@ -220,6 +233,9 @@ func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.audit.Acted(wha
 func (o observer) Swept(ctx context.Context) {
 	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)
 	o.hub.disk.Count()
+	if bin := o.hub.stores.bin; bin != nil {
+		bin.Sweep(ctx)
+	}
 	o.hub.stores.saveTombstones(o.hub.cfg.Log)
 }
 

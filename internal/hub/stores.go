@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
+	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
@@ -53,6 +54,7 @@ type stores struct {
 	tokens *token.Signer // of sandboxes, for E2B clients
 
 	pool   *pool.Pool // nil: no warm pool
+	bin    *trash.Bin // nil: deleted sandboxes cannot be restored
 	tracer *span.Tracer
 	// scratch is the folder of uploaded archives. It is on the disk of the images, because /tmp can be
 	// small.

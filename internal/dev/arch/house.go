@@ -230,7 +230,8 @@ hub/internal/task:
 hub/internal/audit: filesystem/atomicfile
 hub/internal/ship: filesystem/atomicfile hub/internal/audit
 hub/internal/history: sandbox
-hub/internal/pool: sandbox
+hub/internal/trash: sandbox
+hub/internal/pool: hub/internal/trash sandbox
 hub/internal/tombstone: filesystem/atomicfile sandbox
 hub/internal/tenant: filesystem/atomicfile filesystem/lockfile hub/internal/quota sandbox
 hub/internal/caller: hub/internal/tenant api/op
@@ -254,7 +255,7 @@ hub/secret: network/certificate network/egress hub/internal/caller hub/internal/
 hub/gateway: auth hub/access hub/fleet hub/internal/naming hub/internal/fault hub/internal/page
 	hub/internal/token hub/audit api/op auth/origin sandbox telemetry/span filesystem/subpath
 hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
-	hub/internal/fault hub/internal/history hub/internal/tombstone hub/secret telemetry/metric api/op sandbox
+	hub/internal/fault hub/internal/history hub/internal/tombstone hub/internal/trash hub/secret telemetry/metric api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
 	api/op sandbox
 hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
@@ -265,7 +266,7 @@ hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
 	hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool
 	hub/internal/quota hub/internal/secretstore hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token
-	hub/internal/tombstone
+	hub/internal/tombstone hub/internal/trash
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
 	api/toolset
 

@@ -6,6 +6,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
+	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -58,6 +60,7 @@ type Config struct {
 	Environments *environment.Catalog
 	History      *history.Log
 	Tombstones   *tombstone.Log
+	Bin          *trash.Bin // nil: deleted sandboxes cannot be restored
 	// Warm returns the number of ready sandboxes in the warm pool of each environment; nil: no pools.
 	Warm func() map[string]int
 
@@ -106,6 +109,7 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Show a sandbox."}, s.Get),
 		op.New(op.Spec{Name: "sandbox_delete", Route: "DELETE " + one, Tag: "sandbox", Verb: "rm", Destructive: true,
 			Doc: "Delete a sandbox and everything in it. Its volumes are kept."}, s.Delete),
+		undeleteOp(s),
 		op.New(op.Spec{Name: "sandbox_extend", Route: "POST " + one + "/extend", Tag: "sandbox", Verb: "extend",
 			Doc: "Extend the timeout of a sandbox: it expires timeout minutes from now. Can also change its idle timeout."}, s.Extend),
 		op.New(op.Spec{Name: "sandbox_pause", Route: "POST " + one + "/pause", Tag: "sandbox", Verb: "pause",
@@ -163,11 +167,14 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 		return "", err
 	}
 	s.Fleet.SaveRecord(ctx, sb)
-	if err := s.Provider.Delete(ctx, sb.ID); err != nil {
+	why := "its owner requested it"
+	if sb.Spec.Lifetime.Keep > 0 && s.Bin != nil && s.Bin.Put(ctx, sb) == nil {
+		why += fmt.Sprintf("; within %v minutes, POST /api/v1/sandbox/%s/undelete restores it", trash.Keep.Minutes(), sb.Spec.Name)
+	} else if err := s.Provider.Delete(ctx, sb.ID); err != nil {
 		return "", fault.FromProvider(in.Name, err)
 	}
 	s.Fleet.Forget(sb.ID)
-	s.Tombstones.Add(sb, time.Now(), "its owner requested it")
+	s.Tombstones.Add(sb, time.Now(), why)
 	return "Sandbox " + in.Name + " deleted successfully", nil
 }
 

@@ -35,6 +35,8 @@ type Config struct {
 	Images func(ctx context.Context, owner string) (int64, error)
 	// Traffic returns the traffic of the sandboxes of an owner.
 	Traffic func(owner string) Traffic
+	// Reclaim frees disk space of an owner that is not needed; false if there is none.
+	Reclaim func(owner string) bool
 	Metrics *metric.Registry
 	Log     *slog.Logger
 }
@@ -120,7 +122,7 @@ func (l *Ledger) Reserve(ctx context.Context, owner string, specs ...sandbox.Spe
 	l.countOnce(ctx, owner)
 	r := &Reservation{specs: specs, room: &Room{ledger: l, owner: owner}}
 	for _, s := range specs {
-		hold, err := l.Keeper.Reserve(owner, amount(s))
+		hold, err := l.reserve(owner, amount(s))
 		if err != nil {
 			r.Release()
 			return nil, l.refuse(err)
@@ -134,6 +136,15 @@ func (l *Ledger) Reserve(ctx context.Context, owner string, specs ...sandbox.Spe
 	}
 	r.turn = turn
 	return r, nil
+}
+
+// reserve reserves quota. If the disk quota is used up, it frees what can be freed.
+func (l *Ledger) reserve(owner string, a quota.Amount) (*quota.Hold, error) {
+	hold, err := l.Keeper.Reserve(owner, a)
+	if e, ok := errors.AsType[*quota.Exceeded](err); ok && e.What == quota.Disk && l.Reclaim != nil && l.Reclaim(owner) {
+		return l.Keeper.Reserve(owner, a)
+	}
+	return hold, err
 }
 
 // Call counts a call until done is called.

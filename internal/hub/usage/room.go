@@ -63,7 +63,7 @@ func (r *Room) grow(need int64) error {
 	var hold *quota.Hold
 	var err error
 	for _, size := range []int64{max(need, roomStep), need} {
-		if hold, err = r.ledger.Keeper.Reserve(r.owner, quota.Amount{Disk: size}); err == nil {
+		if hold, err = r.ledger.reserve(r.owner, quota.Amount{Disk: size}); err == nil {
 			r.holds, r.held = append(r.holds, hold), r.held+size
 			return nil
 		}
@@ -105,7 +105,7 @@ func (r *Room) covers(more int64) (release func(), err error) {
 	if more -= r.held; r.asked || more <= 0 {
 		return func() {}, nil
 	}
-	hold, err := r.ledger.Keeper.Reserve(r.owner, quota.Amount{Disk: more})
+	hold, err := r.ledger.reserve(r.owner, quota.Amount{Disk: more})
 	if err != nil {
 		return nil, r.ledger.refuse(err)
 	}

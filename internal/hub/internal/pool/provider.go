@@ -3,23 +3,32 @@ package pool
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // Wrap returns a provider that uses the pool: it hides members, claims one for a create if it fits, and
-// hides the history of a claimed sandbox. The pool itself uses the wrapped provider.
-func Wrap(inner sandbox.Provider, p *Pool) sandbox.Provider { return &provider{inner, p} }
+// hides the history of a claimed sandbox. It also hides sandboxes in the bin, and empties the bin if it
+// stands in the way of a call. The pool and the bin use the wrapped provider.
+func Wrap(inner sandbox.Provider, p *Pool, bin *trash.Bin) sandbox.Provider {
+	return &provider{inner, p, bin}
+}
 
 type provider struct {
 	sandbox.Provider
 	pool *Pool
+	bin  *trash.Bin
 }
+
+// hidden reports whether callers do not see a sandbox.
+func hidden(sb sandbox.Sandbox) bool { return Hidden(sb) || trash.Holds(sb) }
 
 var (
 	_ sandbox.Logger      = (*provider)(nil)
@@ -63,13 +72,17 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 			return sb, nil
 		}
 	}
-	return p.Provider.Create(ctx, spec)
+	sb, err := p.Provider.Create(ctx, spec)
+	if errors.Is(err, sandbox.ErrExhausted) && p.bin.Purge(ctx, func(sandbox.Sandbox) bool { return true }) {
+		return p.Provider.Create(ctx, spec)
+	}
+	return sb, err
 }
 
 // Get implements sandbox.Provider.
 func (p *provider) Get(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	sb, err := p.Provider.Get(ctx, id)
-	if err == nil && Hidden(sb) {
+	if err == nil && hidden(sb) {
 		return sandbox.Sandbox{}, fmt.Errorf("%w: %s", sandbox.ErrNotFound, id)
 	}
 	return shown(sb), err
@@ -81,7 +94,7 @@ func (p *provider) List(ctx context.Context, f sandbox.Filter) ([]sandbox.Sandbo
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, Hidden)
+	list = slices.DeleteFunc(list, hidden)
 	sorted := true
 	for i := range list {
 		list[i] = shown(list[i])
@@ -104,6 +117,31 @@ func (p *provider) Update(ctx context.Context, id string, change func(*sandbox.S
 // backlog is the number of events that a slow reader can be behind before its watch ends.
 const backlog = 1024
 
+// view lists the existing sandboxes of a watch, and whether they are shown.
+type view map[string]bool
+
+// show reports whether a watcher gets an event. A sandbox is created for it when it becomes visible, and
+// deleted when it is hidden.
+func (v view) show(e *sandbox.Event) bool {
+	id := e.Sandbox.ID
+	before, known := v[id]
+	now := !hidden(e.Sandbox)
+	v[id] = now
+	if e.Kind == sandbox.Deleted {
+		delete(v, id)
+		return now
+	}
+	switch {
+	case known && !before && now && e.Kind == sandbox.Changed:
+		e.Kind = sandbox.Created
+	case before && !now:
+		e.Kind = sandbox.Deleted
+		e.Sandbox.Spec.Name = cmp.Or(trash.Name(e.Sandbox), e.Sandbox.Spec.Name)
+		return true
+	}
+	return now
+}
+
 // Watch implements sandbox.Provider. A sandbox is created when it gets its owner.
 func (p *provider) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,20 +155,11 @@ func (p *provider) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 		defer cancel()
 		defer close(out)
 		defer context.AfterFunc(life, cancel)()
-		hidden := map[string]bool{}
+		view := view{}
 		for e := range in {
-			id := e.Sandbox.ID
-			if Hidden(e.Sandbox) {
-				hidden[id] = true
-				if e.Kind == sandbox.Deleted {
-					delete(hidden, id)
-				}
+			if !view.show(&e) {
 				continue
 			}
-			if hidden[id] && e.Kind == sandbox.Changed {
-				e.Kind = sandbox.Created
-			}
-			delete(hidden, id)
 			e.Sandbox = shown(e.Sandbox)
 			select {
 			case out <- e:
@@ -268,7 +297,14 @@ func (p *provider) DeleteVolume(ctx context.Context, owner, name string) error {
 	if err != nil {
 		return err
 	}
-	return v.DeleteVolume(ctx, owner, name)
+	err = v.DeleteVolume(ctx, owner, name)
+	uses := func(sb sandbox.Sandbox) bool {
+		return slices.Contains(sandbox.VolumeUsers([]sandbox.Sandbox{sb}, owner, name), sb.ID)
+	}
+	if errors.Is(err, sandbox.ErrState) && p.bin.Purge(ctx, uses) {
+		return v.DeleteVolume(ctx, owner, name)
+	}
+	return err
 }
 
 // Export implements sandbox.Exporter.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
+	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestWrap(t *testing.T) {
 	r := newRig(t, 2)
 	testenv.Poll(t, "the pool is full", func() bool { return r.pool.Ready()["e"] == 2 })
-	w := pool.Wrap(r.p, r.pool)
+	w := pool.Wrap(r.p, r.pool, trash.New(trash.Config{Provider: r.p}))
 	ctx := t.Context()
 	events, err := w.Watch(ctx)
 	if err != nil {
@@ -101,7 +102,7 @@ func TestWatchOfMany(t *testing.T) {
 	c := crowd{size: 5000}
 	p := pool.New(pool.Config{Provider: c, Size: func() map[string]pool.Want { return nil }})
 	t.Cleanup(func() { p.Close() })
-	events, err := pool.Wrap(c, p).Watch(t.Context())
+	events, err := pool.Wrap(c, p, nil).Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
