@@ -253,7 +253,7 @@ func tiers(kinds []string) (list []string) {
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	images := p.disks.HasImages()
-	a := sandbox.Abilities{Provider: "local", Pause: p.runner.CanFreeze(),
+	a := sandbox.Abilities{Provider: "local", Pause: true,
 		PauseToDisk: p.runner.Saver().Check() == nil, Stop: true, AnyPort: true, Image: images, Volume: true,
 		Egress: true, Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Export: images,
 		Isolation: p.runner.Isolations(), Limits: p.runner.Limits(), MaxMemory: machineMemory(),
@@ -263,10 +263,6 @@ func (p *Provider) Abilities() sandbox.Abilities {
 	if ok, why := p.disks.Subvolumes(); !ok {
 		a.Missing = append(a.Missing, fmt.Sprintf("fast snapshots and forks: disks are copied file by file: %v; run as root "+
 			"on a kernel with btrfs and loop devices, or use a state folder on btrfs", why))
-		if !a.Pause {
-			a.Missing = append(a.Missing, "snapshots and forks of running sandboxes: they cannot be paused "+
-				"during the copy")
-		}
 	}
 	if ok, why := p.disks.HasQuota(); !ok {
 		a.Missing = append(a.Missing, fmt.Sprintf("disk quotas: disk usage is measured several times per second "+

@@ -142,8 +142,14 @@ func kill9(t *testing.T, hub *exec.Cmd, out io.Reader) {
 func TestProvider(t *testing.T) {
 	testenv.NeedRoot(t)
 	t.Parallel()
-	k := newKit(t)
-	runSuite(t, k, "")
+	providertest.Run(t, harness(newKit(t), "", ""))
+}
+
+// TestPauseWithoutControlGroups: without a freezer, init suspends the processes with signals.
+func TestPauseWithoutControlGroups(t *testing.T) {
+	testenv.NeedRoot(t)
+	t.Parallel()
+	providertest.RunPauses(t, harness(newKit(t), "", t.TempDir()))
 }
 
 // TestProviderGVisor runs the suite with gVisor.
@@ -151,7 +157,7 @@ func TestProviderGVisor(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.GVisor(t)
 	t.Parallel()
-	runSuite(t, newKit(t), "gvisor")
+	providertest.Run(t, harness(newKit(t), "gvisor", ""))
 }
 
 // TestProviderWithoutRoot runs the suite in a process of another user.
@@ -160,7 +166,7 @@ func TestProviderWithoutRoot(t *testing.T) {
 	testenv.Long(t)
 	const hub, payload, uid = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", 54322
 	if os.Getenv(hub) != "" {
-		runSuite(t, kit{os.Getenv(hub), os.Getenv(payload)}, "")
+		providertest.Run(t, harness(kit{os.Getenv(hub), os.Getenv(payload)}, "", ""))
 		return
 	}
 	testenv.NeedRoot(t) // to become another user
@@ -193,11 +199,12 @@ func TestProviderWithoutRoot(t *testing.T) {
 	}
 }
 
-// runSuite runs the suite on sandboxes of a kind of isolation.
-func runSuite(t *testing.T, k kit, isolation string) {
-	providertest.Run(t, func(t *testing.T) providertest.Harness {
+// harness runs sandboxes of a kind of isolation, with control groups below a folder; empty: the usual ones.
+func harness(k kit, isolation, cgroup string) func(t *testing.T) providertest.Harness {
+	return func(t *testing.T) providertest.Harness {
 		t.Parallel()
 		cfg := k.config(t)
+		cfg.Cgroup = cgroup
 		crowd := 0
 		if isolation == "gvisor" {
 			cfg.Runsc = testenv.GVisor(t)
@@ -235,5 +242,5 @@ func runSuite(t *testing.T, k kit, isolation string) {
 				kill9(t, hub, out)
 			},
 		}
-	})
+	}
 }

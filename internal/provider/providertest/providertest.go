@@ -93,6 +93,16 @@ func RunSnapshots(t *testing.T, harness func(t *testing.T) Harness) {
 	})
 }
 
+// RunPauses runs only the cases that pause sandboxes, for providers with several ways to do so.
+func RunPauses(t *testing.T, harness func(t *testing.T) Harness) {
+	run(t, harness, []testCase{
+		{"pause and resume", testPause},
+		{"delete in every state", testDeleteStates},
+		{"reopened after kill -9", testAdopt},
+		{"snapshot in every state", testSnapshotStates},
+	})
+}
+
 func run(t *testing.T, harness func(t *testing.T) Harness, cases []testCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

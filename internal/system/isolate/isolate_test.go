@@ -52,7 +52,8 @@ func TestIsolate(t *testing.T) {
 	}{
 		{"run", testRun}, {"programs", testPrograms}, {"program is killed", testProgramIsKilled},
 		{"terminate", testTerminate}, {"start fails", testStartFails},
-		{"cancel anywhere", testCancelAnywhere}, {"adopt", testAdopt}, {"freeze", testFreeze}, {"dial", testDial},
+		{"cancel anywhere", testCancelAnywhere}, {"adopt", testAdopt}, {"freeze", testFreeze},
+		{"freeze by signal", testFreezeBySignal}, {"dial", testDial},
 		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
 		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
 		{"init is settled", testInitIsSettled}, {"nothing is inherited", testNothingIsInherited},
@@ -397,6 +398,61 @@ func testFreeze(t *testing.T) {
 	}
 	if !testenv.Eventually(func() bool { return b.log() != before }) {
 		t.Error("a thawed sandbox does not run")
+	}
+}
+
+// testFreezeBySignal: init stops all processes, even while they fork, and continues only those that ran.
+func testFreezeBySignal(t *testing.T) {
+	b := newBox(t)
+	h, err := b.start(t.Context(), isolate.Limits{}, "sh", "-c",
+		"sleep 1000 & kill -STOP $!; (while :; do /bin/true; done) & (while :; do (/bin/true); done) & echo ready; while :; do :; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.line("ready")
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	// stopped returns the names of the stopped processes, and how many others there are.
+	stopped := func() (names []string, others int) {
+		pids, err := b.cfg.Group.Procs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range pids {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			_, name, _ := strings.Cut(string(stat), "(")
+			name, state, _ := strings.Cut(name, ") ")
+			switch {
+			case pid == h.Record().PID || state == "" || state[0] == 'Z':
+			case state[0] == 'T':
+				names = append(names, name)
+			default:
+				others++
+			}
+		}
+		return names, others
+	}
+	for range 5 {
+		for range 2 { // the second call is a no-op
+			if err := control.Freeze(t.Context(), dir, "control", true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if names, others := stopped(); len(names) < 4 || others != 0 {
+			t.Errorf("frozen: got %v stopped and %d others, want all stopped", names, others)
+		}
+		for range 2 {
+			if err := control.Freeze(t.Context(), dir, "control", false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !testenv.Eventually(func() bool { names, others := stopped(); return len(names) == 1 && others > 1 }) {
+			names, others := stopped()
+			t.Errorf("thawed: got %v stopped and %d others, want only the job that was stopped before", names, others)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package control owns the control socket of a sandbox: clients connect through it to servers
-// inside, and have gVisor save the sandbox. A connection is passed as a descriptor, so the
+// inside, have gVisor save the sandbox, and have init freeze it. A connection is passed as a descriptor, so the
 // control socket carries no traffic.
 package control
 
@@ -23,6 +23,16 @@ const (
 	dialed  = 0
 	refused = 1
 	saved   = 2
+	done    = 3
+)
+
+// verb is a request that comes with a descriptor, which distinguishes it from a port.
+type verb uint16
+
+const (
+	verbSave verb = iota // with the folder
+	verbFreeze
+	verbThaw
 )
 
 // ServerSocket is where a program inside may serve a unix socket; its port is 0. All names on
@@ -104,6 +114,31 @@ func receiveConn(oob []byte) (net.Conn, error) {
 // must belong to root inside. If that succeeds, the sandbox ends, even if the caller does not
 // wait for the reply; otherwise it continues to run.
 func Save(ctx context.Context, dir *os.File, name string, image *os.File) error {
+	return request(ctx, dir, name, verbSave, image)
+}
+
+// ErrNotFrozen means that init could not suspend all processes. They continue to run.
+var ErrNotFrozen = errors.New("cannot suspend the processes")
+
+// Freeze has init suspend all processes of the sandbox with signals, or continue them.
+func Freeze(ctx context.Context, dir *os.File, name string, on bool) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	what := verbThaw
+	if on {
+		what = verbFreeze
+	}
+	if err := request(ctx, dir, name, what, null); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotFrozen, err)
+	}
+	return nil
+}
+
+// request sends a verb with a file and waits for its end.
+func request(ctx context.Context, dir *os.File, name string, what verb, f *os.File) error {
 	c, err := unixsocket.Dial(ctx, dir, name)
 	if err != nil {
 		return err
@@ -111,8 +146,8 @@ func Save(ctx context.Context, dir *os.File, name string, image *os.File) error 
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, _, err := c.WriteMsgUnix([]byte{0, 0}, unix.UnixRights(int(image.Fd())), nil); err != nil {
-		return fmt.Errorf("save: %w", err)
+	if _, _, err := c.WriteMsgUnix(binary.BigEndian.AppendUint16(nil, uint16(what)), unix.UnixRights(int(f.Fd())), nil); err != nil {
+		return fmt.Errorf("send request: %w", err)
 	}
 	reply := make([]byte, maxSaveError+1)
 	n, err := io.ReadAtLeast(c, reply, 1)
@@ -120,11 +155,13 @@ func Save(ctx context.Context, dir *os.File, name string, image *os.File) error 
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("save: %w", err)
-	case reply[0] == saved:
+		return fmt.Errorf("receive reply: %w", err)
+	case what == verbSave && reply[0] == saved, what != verbSave && reply[0] == done:
 		return nil
-	case reply[0] == refused:
+	case reply[0] == refused && what == verbSave:
 		return fmt.Errorf("%w: %s", ErrNotSaved, reply[1:n])
+	case reply[0] == refused:
+		return errors.New(string(reply[1:n]))
 	}
 	return fmt.Errorf("%w: its init is of an older version; stop and start it", ErrNotSaved)
 }

@@ -19,12 +19,14 @@ import (
 // dialTimeout bounds one Dial inside. On a loopback it is ample.
 const dialTimeout = 10 * time.Second
 
-// Server answers Dial and Save inside a sandbox.
+// Server answers Dial, Save and Freeze inside a sandbox.
 type Server struct {
 	// Door says that the server inside may serve at Door instead of ServerSocket.
 	Door bool
 	// Save saves the program in an open folder. If it is nil, Save is refused.
 	Save func(folder int) error
+	// Freeze suspends all processes, or continues them. If it is nil, Freeze is refused.
+	Freeze func(on bool) error
 
 	server *entrance.Entrance
 	saves  sync.WaitGroup
@@ -55,7 +57,7 @@ func (s *Server) Serve(l net.Listener) {
 // Wait waits for the replies to Save.
 func (s *Server) Wait() { s.saves.Wait() }
 
-// answer answers one request: a port to dial or, with a descriptor, a folder to save the program in.
+// answer answers one request: a port to dial or, with a descriptor, a verb.
 func (s *Server) answer(c *net.UnixConn) {
 	c.SetDeadline(time.Now().Add(dialTimeout))
 	var port [2]byte
@@ -69,7 +71,7 @@ func (s *Server) answer(c *net.UnixConn) {
 	}
 	if oobn > 0 {
 		c.SetDeadline(time.Time{})
-		s.answerSave(c, oob[:oobn])
+		s.answerVerb(c, verb(binary.BigEndian.Uint16(port[:])), oob[:oobn])
 		return
 	}
 	dial := func() (*os.File, error) { return dialPort(int(binary.BigEndian.Uint16(port[:]))) }
@@ -85,33 +87,38 @@ func (s *Server) answer(c *net.UnixConn) {
 	c.WriteMsgUnix([]byte{dialed}, unix.UnixRights(int(f.Fd())), nil)
 }
 
-func (s *Server) answerSave(c *net.UnixConn, oob []byte) {
+func (s *Server) answerVerb(c *net.UnixConn, what verb, oob []byte) {
 	s.saves.Add(1)
 	defer s.saves.Done()
-	err := s.save(oob)
+	reply, err := s.perform(what, oob)
 	if err == nil {
-		c.Write([]byte{saved})
+		c.Write([]byte{reply})
 		return
 	}
 	text := err.Error()
 	c.Write(append([]byte{refused}, text[:min(len(text), maxSaveError)]...))
 }
 
-// save saves the program in the folder that was sent, and closes the folder.
-func (s *Server) save(oob []byte) error {
+// perform performs a verb and closes the file that was sent with it.
+func (s *Server) perform(what verb, oob []byte) (reply byte, err error) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(msgs) != 1 {
-		return errors.New("no folder was sent")
+		return 0, errors.New("no file was sent")
 	}
 	fds, err := unix.ParseUnixRights(&msgs[0])
 	if err != nil || len(fds) != 1 {
-		return errors.New("no folder was sent")
+		return 0, errors.New("no file was sent")
 	}
 	defer unix.Close(fds[0])
-	if s.Save == nil {
-		return errors.New("requires gVisor")
+	switch {
+	case what == verbSave && s.Save == nil:
+		return 0, errors.New("requires gVisor")
+	case what == verbSave:
+		return saved, s.Save(fds[0])
+	case (what == verbFreeze || what == verbThaw) && s.Freeze != nil:
+		return done, s.Freeze(what == verbFreeze)
 	}
-	return s.Save(fds[0])
+	return 0, errors.New("not supported by this init")
 }
 
 func (s *Server) dialServer() (*os.File, error) {

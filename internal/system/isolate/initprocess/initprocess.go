@@ -63,6 +63,7 @@ type initProcess struct {
 	runtime bool
 	control control.Server
 	helpers helpers
+	freezer freezer
 }
 
 // report sends a report. If that fails, the hub sees the end of the connection.
@@ -387,6 +388,7 @@ func (i *initProcess) supervise(pid int) {
 	if i.runtime {
 		i.control.Save = i.save
 	}
+	i.control.Freeze = i.freezer.set
 	go i.serveControl()
 	go i.log.Run()
 	signals := make(chan os.Signal, 1)

@@ -132,13 +132,9 @@ func (r *Runner) adoptRunning(ctx context.Context, b *box) error {
 		return err
 	}
 	b.run = h
-	frozen, _ := b.group.Frozen()
-	if frozen && sb.State == sandbox.Running {
-		// The previous hub was killed while it paused or copied the sandbox.
-		if err := b.group.Thaw(ctx); err != nil {
-			return err
-		}
-		frozen = false
+	frozen, err := b.adoptFrozen(ctx, r.groups.Has("freezer"))
+	if err != nil {
+		return err
 	}
 	sb.State = sandbox.Running
 	if frozen {

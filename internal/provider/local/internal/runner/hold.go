@@ -3,11 +3,9 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
 // Held is a sandbox that no other call changes until it is released. It is not being created or deleted.
@@ -40,16 +38,10 @@ func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
 	}
 	thaw := func() error { return nil }
 	if h.row.Sandbox().State == sandbox.Running {
-		switch err := b.group.Freeze(ctx); {
-		case err == nil:
-			thaw = func() error { return b.group.Thaw(context.WithoutCancel(ctx)) }
-		case !errors.Is(err, cgroup.ErrNoFreezer):
+		if err := b.freeze(ctx); err != nil {
 			return disk.Disk{}, err
-		default:
-			if atomic, _ := disks.Subvolumes(); !atomic {
-				return disk.Disk{}, fmt.Errorf("%w: %w, so a running sandbox cannot be copied; stop it first", sandbox.ErrState, err)
-			}
 		}
+		thaw = func() error { return b.thaw(context.WithoutCancel(ctx)) }
 	}
 	d, err := disks.Copy(ctx, b.rec.Disk)
 	if err := errors.Join(err, thaw()); err != nil {

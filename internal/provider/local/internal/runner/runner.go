@@ -173,9 +173,6 @@ func (r *Runner) Begin(ctx context.Context) (_ context.Context, done func(), err
 // Dir returns the folder of a sandbox.
 func (r *Runner) Dir(id string) string { return filepath.Join(r.disks.Sandboxes(), id) }
 
-// CanFreeze reports whether sandboxes can be paused.
-func (r *Runner) CanFreeze() bool { return r.groups.Has("freezer") }
-
 // Limits lists the resources that can be limited here.
 func (r *Runner) Limits() []string {
 	limits := []string{"disk", "files"}

@@ -88,7 +88,7 @@ func (s Saver) PauseToDisk(ctx context.Context, id string) error {
 		return err
 	}
 	if sb.State == sandbox.Paused {
-		if err := b.group.Thaw(ctx); err != nil {
+		if err := b.thaw(ctx); err != nil {
 			return err
 		}
 		if err := r.change(row, func(sb *sandbox.Sandbox) { sb.State = sandbox.Running }); err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
 // Get implements sandbox.Provider.
@@ -45,7 +44,7 @@ func (r *Runner) acquireFor(ctx context.Context, id string, to sandbox.State, fr
 
 // Pause implements sandbox.Provider.
 func (r *Runner) Pause(ctx context.Context, id string) error {
-	return r.freeze(ctx, id, sandbox.Paused, sandbox.Running, (*cgroup.Group).Freeze)
+	return r.freeze(ctx, id, sandbox.Paused, sandbox.Running, (*box).freeze)
 }
 
 // Resume implements sandbox.Provider.
@@ -53,27 +52,21 @@ func (r *Runner) Resume(ctx context.Context, id string) error {
 	if saved, err := r.Saver().resume(ctx, id); saved || err != nil {
 		return err
 	}
-	return r.freeze(ctx, id, sandbox.Running, sandbox.Paused, (*cgroup.Group).Thaw)
+	return r.freeze(ctx, id, sandbox.Running, sandbox.Paused, (*box).thaw)
 }
 
-func (r *Runner) freeze(ctx context.Context, id string, to, from sandbox.State, do func(*cgroup.Group, context.Context) error) error {
+func (r *Runner) freeze(ctx context.Context, id string, to, from sandbox.State, do func(*box, context.Context) error) error {
 	ctx, done, err := r.table.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if _, err := r.table.Get(id); err != nil {
-		return err
-	}
-	if !r.CanFreeze() {
-		return fmt.Errorf("%w: %w", sandbox.ErrUnsupported, cgroup.ErrNoFreezer)
-	}
 	row, err := r.acquireFor(ctx, id, to, from)
 	if err != nil || row == nil {
 		return err
 	}
 	defer row.Release()
-	if err := do(row.Data.group, ctx); err != nil {
+	if err := do(row.Data, ctx); err != nil {
 		return err
 	}
 	return r.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = to, "" })

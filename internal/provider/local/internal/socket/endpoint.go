@@ -146,6 +146,16 @@ func Save(ctx context.Context, dir, image string) error {
 	return control.Save(ctx, own, controlName, to)
 }
 
+// Freeze makes the init of a sandbox suspend or continue its processes; see control.Freeze.
+func Freeze(ctx context.Context, dir string, on bool) error {
+	own, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return control.Freeze(ctx, own, controlName, on)
+}
+
 // Dialer connects to sandboxes. The zero value is ready to use.
 type Dialer struct{ idle idle }
 
