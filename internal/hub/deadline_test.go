@@ -91,3 +91,18 @@ func TestDeletedErrorStatesReason(t *testing.T) {
 		find("idle", "list sandboxes")
 	})
 }
+
+// TestUnenforcedLimits: a limit that the provider cannot enforce is rejected, and a default is not shown.
+func TestUnenforcedLimits(t *testing.T) {
+	inBubble(t, func(q *quiet) { // its provider enforces nothing
+		o := q.lifecycle.Show(q.Context(), q.make(lifecycle.CreateIn{Name: "a"}))
+		if o.MemoryLimit != "" || o.CPULimit != "" || o.Memory == "" {
+			q.Errorf("got limits %q and %q, want none", o.MemoryLimit, o.CPULimit)
+		}
+		for name, in := range map[string]lifecycle.CreateIn{"memory_limit": {MemoryLimit: "256Mi"}, "cpu_limit": {CPULimit: "500m"}} {
+			if _, err := q.lifecycle.Make(q.Context(), in); err == nil || !strings.Contains(err.Error(), name+": provider pipe cannot limit") {
+				q.Errorf("%s: got error %v, want it rejected", name, err)
+			}
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,7 +59,7 @@ type provider struct {
 func (p *provider) Abilities() sandbox.Abilities {
 	a := p.Provider.Abilities()
 	a.Egress, a.Logs, a.Stats, a.AnyPort, a.Image = true, true, true, true, p.image
-	a.Limits = []string{"disk_rate"}
+	a.Limits = append(slices.Clone(a.Limits), "disk_rate")
 	a.MaxCPU, a.MaxMemory = 1000*p.cpus, p.memory
 	return a
 }

@@ -146,6 +146,21 @@ func (s *Service) fitCPU(r *sandbox.Resources, in CreateIn) error {
 	return nil
 }
 
+// checkLimits rejects limits that the provider cannot enforce. Those of environments and defaults apply to
+// many machines; they are not shown where they are not enforced.
+func (s *Service) checkLimits(in CreateIn) error {
+	for _, l := range []struct {
+		name, kind string
+		given      environment.Quantity
+	}{{"memory_limit", "memory", in.MemoryLimit}, {"cpu_limit", "cpu", in.CPULimit}} {
+		if l.given != "" && !slices.Contains(s.limits(), l.kind) {
+			return op.Errorf(op.Invalid, "%s: provider %s cannot limit %s here; omit it, or run cove doctor to see what is missing",
+				l.name, s.Provider.Abilities().Provider, l.kind)
+		}
+	}
+	return nil
+}
+
 // findEnvironment returns the environment that a request names, or the default.
 func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) {
 	name := in.Environment
@@ -200,7 +215,7 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 			return spec, op.Errorf(op.Invalid, "%w", err)
 		}
 	}
-	if err := s.fitCPU(&spec.Resources, in); err != nil {
+	if err := cmp.Or(s.checkLimits(in), s.fitCPU(&spec.Resources, in)); err != nil {
 		return spec, err
 	}
 	if err := s.checkLifetime(spec.Lifetime); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
@@ -75,6 +76,7 @@ type Config struct {
 // Service implements the operations on sandboxes.
 type Service struct {
 	Config
+	limits  func() []string // that the provider enforces
 	created func(n float64, values ...string)
 	took    func(d time.Duration, values ...string)
 }
@@ -83,6 +85,7 @@ type Service struct {
 func New(cfg Config) *Service {
 	return &Service{
 		Config:  cfg,
+		limits:  sync.OnceValue(func() []string { return cfg.Provider.Abilities().Limits }),
 		created: cfg.Metrics.Counter("cove_creates_total", "Creates by result.", "result"),
 		took:    cfg.Metrics.Histogram("cove_create_seconds", "Time from the request to a ready sandbox."),
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -36,8 +37,8 @@ type Object struct {
 	IdlePolicy  string  `json:"idle_policy" doc:"Action if idle"`
 	CPU         string  `json:"cpu"`
 	Memory      string  `json:"memory"`
-	CPULimit    string  `json:"cpu_limit"`
-	MemoryLimit string  `json:"memory_limit"`
+	CPULimit    string  `json:"cpu_limit" doc:"Empty: not limited"`
+	MemoryLimit string  `json:"memory_limit" doc:"Empty: not limited"`
 	DiskLimit   string  `json:"disk_limit,omitempty"`
 	DiskRate    string  `json:"disk_rate_limit,omitempty" doc:"Bytes per second, for reads and for writes"`
 	Bandwidth   string  `json:"bandwidth_limit,omitempty" doc:"Bytes per second, for each direction"`
@@ -69,6 +70,12 @@ type Stage struct {
 // Show returns a sandbox as the caller sees it.
 func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	spec := sb.Spec
+	if !slices.Contains(s.limits(), "memory") {
+		spec.Resources.MemoryLimit = 0
+	}
+	if !slices.Contains(s.limits(), "cpu") {
+		spec.Resources.CPULimit = 0
+	}
 	o := Object{
 		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: naming.ImageName(spec.Image),
 		App:  spec.Annotations[naming.AnnotationApp],

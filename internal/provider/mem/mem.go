@@ -133,7 +133,7 @@ func (s *Store) Left() (left []string) {
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Provider: "mem", Pause: true, Stop: true, Snapshot: true, Fork: true, Diff: true,
-		Volume: true, Isolation: []string{"none"},
+		Volume: true, Isolation: []string{"none"}, Limits: []string{"cpu", "disk", "memory"}, // it runs no programs
 		Missing: []string{"isolation: none; use it only in tests"}}
 }
 
