@@ -148,7 +148,7 @@ func (s *Service) fitCPU(r *sandbox.Resources, in CreateIn) error {
 
 // checkLimits rejects limits that the provider cannot enforce. Those of environments and defaults apply to
 // many machines; they are not shown where they are not enforced.
-func (s *Service) checkLimits(in CreateIn) error {
+func checkLimits(s *Service, in CreateIn) error {
 	for _, l := range []struct {
 		name, kind string
 		given      environment.Quantity
@@ -215,7 +215,7 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 			return spec, op.Errorf(op.Invalid, "%w", err)
 		}
 	}
-	if err := cmp.Or(s.checkLimits(in), s.fitCPU(&spec.Resources, in)); err != nil {
+	if err := cmp.Or(checkLimits(s, in), s.fitCPU(&spec.Resources, in)); err != nil {
 		return spec, err
 	}
 	if err := s.checkLifetime(spec.Lifetime); err != nil {
