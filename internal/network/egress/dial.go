@@ -121,6 +121,9 @@ func (d *dialer) checkAddress(ip netip.Addr) error {
 		}
 	}
 	switch {
+	case ip.IsPrivate():
+		return deny("%s is not a public address; the operator of the hub can allow it with --private-networks %s", ip,
+			netip.PrefixFrom(ip, ip.BitLen()))
 	case !Public(ip):
 		return deny("%s is not a public address", ip)
 	case d.isOwn(ip):

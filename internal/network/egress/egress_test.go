@@ -201,7 +201,7 @@ func TestRefusalsContainTheReason(t *testing.T) {
 		"127.0.0.1":       "not a public address",
 		"[::1]":           "not a public address",
 		"169.254.169.254": "not a public address",
-		"10.0.0.1":        "not a public address",
+		"10.0.0.1":        "not a public address; the operator of the hub can allow it with --private-networks 10.0.0.1/32",
 		"inside.test":     "resolves to an address that sandboxes must not reach",
 		"meta.test":       "resolves to an address that sandboxes must not reach",
 		"me.test":         "an address of the machine",
@@ -304,7 +304,7 @@ func TestRulesChangeAtRunTime(t *testing.T) {
 		t.Errorf("got %q, %v, want \"still here\"", line, err)
 	}
 	// The connection to the outside may still be there, but is not used again.
-	if status, body, err := get(t, client, plain); status != 403 || !strings.Contains(body, "not on this sandbox's list") {
+	if status, body, err := get(t, client, plain); status != 403 || !strings.Contains(body, "none of its 1 rules matches") {
 		t.Errorf("got %v, %q, %v, want status 403, containing \"not on this sandbox's list\"", status, body, err)
 	}
 	if err := r.Set(sandbox.Network{Mode: "x"}); err == nil {

@@ -16,6 +16,7 @@ type Rules struct {
 	mode  sandbox.NetworkMode
 	names []nameRule
 	nets  []netRule
+	texts []string // of all rules
 }
 
 // nameRule allows a name, or all its subdomains; port 0 means any.
@@ -46,6 +47,7 @@ func Parse(n sandbox.Network) (*Rules, error) {
 		if err := r.add(text); err != nil {
 			return nil, fmt.Errorf("invalid network rule %q: %w", text, err)
 		}
+		r.texts = append(r.texts, text)
 	}
 	return r, nil
 }
@@ -140,7 +142,7 @@ func (r *Rules) Allow(host string, port int) error {
 		return nil
 	case sandbox.NetworkAllow:
 	default:
-		return deny("this sandbox has no network (policy none)")
+		return r.deny(host, port, "its egress policy is none")
 	}
 	ip, err := netip.ParseAddr(host)
 	literal := err == nil
@@ -159,8 +161,26 @@ func (r *Rules) Allow(host string, port int) error {
 			return nil
 		}
 	}
-	return deny("%s is not on this sandbox's list of allowed hosts (policy allow)", net.JoinHostPort(host, strconv.Itoa(port)))
+	return r.deny(host, port, fmt.Sprintf("its egress policy is allow, and none of its %d rules matches", len(r.texts)))
 }
+
+// deny explains why a sandbox cannot connect to a host, and how its owner can allow it. The flag sets all
+// rules, so it is shown with the existing ones.
+func (r *Rules) deny(host string, port int, why string) error {
+	at := net.JoinHostPort(host, strconv.Itoa(port))
+	flags := " --allow " + at
+	for i, text := range r.texts {
+		if i == maxShown {
+			flags += " …"
+			break
+		}
+		flags = " --allow '" + text + "'" + flags
+	}
+	return deny("this sandbox must not connect to %s: %s; its owner can allow it with cove network set NAME --mode allow%s", at, why, flags)
+}
+
+// maxShown is the maximum number of existing rules in an error.
+const maxShown = 5
 
 // matches reports whether a rule is for a name.
 func (n nameRule) matches(host string) bool {

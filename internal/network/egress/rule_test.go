@@ -2,6 +2,7 @@ package egress
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -49,6 +50,25 @@ func TestRules(t *testing.T) {
 		}
 		if err := r.Allow(c.host, c.port); (err == nil) != c.ok || err != nil && !Denied(err) {
 			t.Errorf("%v %s:%d: %v, want it allowed: %v", c.n, c.host, c.port, err, c.ok)
+		}
+	}
+}
+
+// TestDenialsNameTheFlag: who reads the error in the sandbox knows which rule is missing, and where it goes.
+func TestDenialsNameTheFlag(t *testing.T) {
+	for want, n := range map[string]sandbox.Network{
+		"to pypi.org:443: its egress policy is none; its owner can allow it with cove network set NAME --mode allow " +
+			"--allow pypi.org:443": {Mode: sandbox.NetworkNone},
+		"to pypi.org:443: its egress policy is allow, and none of its 2 rules matches; its owner can allow it with cove network " +
+			"set NAME --mode allow --allow '*.pypi.org' --allow 'pypi.org:80' --allow pypi.org:443": {
+			Mode: sandbox.NetworkAllow, Allow: []string{"pypi.org:80", "*.pypi.org"}},
+	} {
+		r, err := Parse(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Allow("pypi.org", 443); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("got %v, want it to end with %q", err, want)
 		}
 	}
 }
