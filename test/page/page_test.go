@@ -167,14 +167,31 @@ func runStory(t *testing.T, script string, env ...string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "story.mjs", script)
 	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
+	out := lineLog{t: t}
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	t.Logf("%s", out.rest)
 	if state := cmd.ProcessState; state != nil {
 		t.Logf("%s with its browser: %v of processor time", script, (state.UserTime() + state.SystemTime()).Round(time.Second/10))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// lineLog logs lines as they arrive: a story that is killed shows how far it came.
+type lineLog struct {
+	t    *testing.T
+	rest []byte
+}
+
+func (l *lineLog) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	if i := bytes.LastIndexByte(l.rest, '\n'); i >= 0 {
+		l.t.Logf("%s", l.rest[:i])
+		l.rest = append([]byte(nil), l.rest[i+1:]...)
+	}
+	return len(b), nil
 }
 
 func TestTerminal(t *testing.T) {

@@ -85,8 +85,7 @@ system/isolate: system/isolate/cgroup system/isolate/internal/protocol system/is
 system/isolate/gvisor: system/isolate system/isolate/control
 system/isolate/hostroot: system/isolate
 system/isolate/initprocess: system/disposition system/isolate/cgroup system/isolate/control system/isolate/gvisor
-	system/isolate/internal/protocol
-	system/isolate/internal/rootfs system/isolate/internal/seccomp system/isolate/outputlog
+	system/isolate/internal/protocol system/isolate/internal/rootfs system/isolate/internal/seccomp system/isolate/outputlog
 network/tunnel:
 system/containerinit: system/isolate system/isolate/control system/isolate/entrance system/isolate/unixsocket system/proc
 	network/tunnel

@@ -17,7 +17,7 @@ guest/bind: surface/rest
 guest/browser: auth guest/display surface/rest
 guest/e2b/desktop: guest/display
 guest/display: guest/browser guest/internal/cdp surface/rest
-guest/page: guest/browser guest/display
+guest/page: guest/browser guest/display guest/internal/cdp
 guest/preview: surface/rest
 guest/workbench: surface/rest
 guest/code: guest/jupyter guest/node system/proc surface/rest
