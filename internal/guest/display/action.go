@@ -175,7 +175,12 @@ func (s *Service) act(ctx context.Context, a action) error {
 		return err
 	}
 	defer release()
-	return toOpError(ctx, a.perform(ctx, &player{d.conn}))
+	if needsClipboard(a) {
+		if err := d.endLoan(ctx); err != nil {
+			return toOpError(ctx, err)
+		}
+	}
+	return toOpError(ctx, a.perform(ctx, &player{d.conn, d.lend}))
 }
 
 // maxWait is longer than the lifetime of any connection, and prevents an overflow of the number of nanoseconds.

@@ -391,6 +391,58 @@ func testTyping(t *testing.T, s *stage) {
 	}
 }
 
+// TestLateReader: a program that reads the clipboard long after the paste gets the pasted text. The content from
+// before is there when it is needed again, and does not replace what a program has copied.
+func TestLateReader(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, func(c *display.Config) { c.PasteTime = time.Hour })
+	ctx := testContext(t)
+	_, err := d.SetClipboard(ctx, display.SetClipboardIn{Text: "kept"})
+	must(t, err)
+	program, release := dial(t, d)
+	defer release()
+	reads := func(want string) {
+		t.Helper()
+		if got, err := program.SelectionText(ctx, x11.Clipboard); err != nil || got != want {
+			t.Errorf("a program reads %q, %v, want %q", got, err, want)
+		}
+	}
+	paste := func(text string) {
+		t.Helper()
+		read := make(chan bool, 1)
+		go func() {
+			read <- testenv.Eventually(func() bool {
+				got, err := program.SelectionText(ctx, x11.Clipboard)
+				return err == nil && got == text
+			})
+		}()
+		_, err := act(ctx, d.Service, `{"action_type":"TYPING","text":"`+text+`"}`)
+		if must(t, err); !<-read {
+			t.Errorf("no program could read %q", text)
+		}
+	}
+	paste("typed")
+	reads("typed")
+	_, err = act(ctx, d.Service, `{"action_type":"PRESS","key":"enter"}`)
+	must(t, err)
+	reads("typed")
+	if c, err := d.GetClipboard(ctx, op.None{}); err != nil || c.Text != "kept" {
+		t.Errorf("the clipboard contains %q, %v, want kept", c.Text, err)
+	}
+	reads("kept")
+	paste("again")
+	_, err = act(ctx, d.Service, `{"action_type":"HOTKEY","keys":["ctrl","v"]}`)
+	must(t, err)
+	reads("kept")
+	paste("third")
+	_, err = program.SetSelection(ctx, x11.Clipboard, x11.Text("copied"))
+	must(t, err)
+	testenv.Poll(t, "the copied text stays", func() bool {
+		c, err := d.GetClipboard(ctx, op.None{})
+		return err == nil && c.Text == "copied"
+	})
+}
+
 // testPasteWhileWatched: viewers read copied text immediately, which must not count as a read by the page.
 func testPasteWhileWatched(t *testing.T, s *stage) {
 	v := watch(t, s.Service, display.ViewIn{})

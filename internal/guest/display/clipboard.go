@@ -21,6 +21,9 @@ func (s *Service) GetClipboard(ctx context.Context, _ op.None) (Clipboard, error
 	}
 	defer release()
 	s.hintRestart(ctx)
+	if err := d.endLoan(ctx); err != nil {
+		return Clipboard{}, toOpError(ctx, err)
+	}
 	text, err := d.conn.SelectionText(ctx, x11.Clipboard)
 	if errors.Is(err, x11.ErrNoContent) {
 		return Clipboard{}, nil
@@ -41,6 +44,9 @@ func (s *Service) SetClipboard(ctx context.Context, in SetClipboardIn) (Clipboar
 	}
 	defer release()
 	s.hintRestart(ctx)
+	if err := d.endLoan(ctx); err != nil {
+		return Clipboard{}, toOpError(ctx, err)
+	}
 	if in.Text == "" {
 		err = d.conn.ClearSelection(ctx, x11.Clipboard)
 	} else {

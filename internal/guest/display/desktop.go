@@ -42,6 +42,10 @@ type desktop struct {
 	env    []string // for programs on the display
 	rfb    string   // the VNC socket
 
+	lent    chan struct{} // has an element after a loan was recorded
+	lending sync.Mutex    // held while a loan is ended
+	loan    *loan         // nil: none
+
 	*proc.Lifetime
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
@@ -67,7 +71,8 @@ const startTime = 30 * time.Second
 func (s *Service) start(ctx context.Context) (*desktop, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("not ready after %v", startTime))
 	defer cancel()
-	d := &desktop{s: s, dir: filepath.Join(s.cfg.State, "display"), Lifetime: proc.NewLifetime(), cancel: func() {}}
+	d := &desktop{s: s, dir: filepath.Join(s.cfg.State, "display"), Lifetime: proc.NewLifetime(), cancel: func() {},
+		lent: make(chan struct{}, 1)}
 	if err := d.start(ctx); err != nil {
 		d.Stop()
 		return nil, err
@@ -110,6 +115,7 @@ func (d *desktop) start(ctx context.Context) error {
 	d.cancel = cancel
 	d.loops.Go(func() { d.runWindowManager(life) })
 	d.loops.Go(func() { d.watchServer(life) })
+	d.loops.Go(func() { d.endLoans(life) })
 	return nil
 }
 

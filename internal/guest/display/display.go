@@ -33,6 +33,7 @@ type Config struct {
 	Height     int
 	Idle       time.Duration // an unused display stops after this time
 	Hang       time.Duration // the X server counts as hung if it does not respond for this time
+	PasteTime  time.Duration // how long pasted text stays on the clipboard, unless the next call needs the clipboard; 0: 5s
 	Recordings string        // folder of recordings without a path; empty: /tmp/recordings
 	Pages      fs.FS         // the viewer's page: vnc/index.html and its files
 	Browser    Hold          // starts the browser on the display; nil if there is none
@@ -64,6 +65,9 @@ func New(c Config) *Service {
 	}
 	if c.Recordings == "" {
 		c.Recordings = "/tmp/recordings"
+	}
+	if c.PasteTime == 0 {
+		c.PasteTime = 5 * time.Second
 	}
 	if c.Hang == 0 {
 		c.Hang = 30 * time.Second

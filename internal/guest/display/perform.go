@@ -34,7 +34,10 @@ const (
 )
 
 // player performs actions on a display.
-type player struct{ *x11.Conn }
+type player struct {
+	*x11.Conn
+	lend func(*loan)
+}
 
 func (a *MoveTo) kind() string      { return a.Kind }
 func (a *MoveRel) kind() string     { return a.Kind }
@@ -232,23 +235,29 @@ func (p *player) latency(ctx context.Context) (time.Duration, error) {
 // selections are the selections that programs paste from.
 var selections = []x11.Selection{x11.Clipboard, x11.Primary}
 
-// paste offers the text, presses shift+insert, which pastes in browsers and terminals, waits until a program has read the
-// text, and restores the previous content.
+// paste offers the text, presses shift+insert, which pastes in browsers and terminals, and waits until a program has read the
+// text. The previous content is restored later.
 func (p *player) paste(ctx context.Context, text string) (err error) {
-	before := map[x11.Selection]x11.Content{}
+	l := &loan{before: map[x11.Selection]x11.Content{}, offers: map[x11.Selection]*x11.Offer{}}
 	for _, sel := range selections {
-		if before[sel], err = p.save(ctx, sel); err != nil {
+		if l.before[sel], err = p.save(ctx, sel); err != nil {
 			return err
 		}
 	}
-	defer func() { err = errors.Join(err, p.restore(ctx, before)) }()
+	defer func() {
+		if err == nil {
+			p.lend(l)
+		} else {
+			err = errors.Join(err, l.end(ctx, p.Conn))
+		}
+	}()
 	var offers []*x11.Offer
 	for _, sel := range selections {
 		offer, err := p.SetSelection(ctx, sel, x11.Text(text))
 		if err != nil {
 			return err
 		}
-		offers = append(offers, offer)
+		offers, l.offers[sel] = append(offers, offer), offer
 	}
 	if err := p.Chord(ctx, "shift", "insert"); err != nil {
 		return err
@@ -261,12 +270,11 @@ func (p *player) paste(ctx context.Context, text string) (err error) {
 		addHint(ctx, "No program accepted the text. Click a text field first, or set use_clipboard to false.")
 		return nil
 	}
-	slow, err := p.latency(ctx)
-	if err != nil {
+	if l.latency, err = p.latency(ctx); err != nil {
 		return err
 	}
 	for _, o := range offers {
-		if err := o.WaitQuiet(ctx, pasteQuiet, slow); err != nil {
+		if err := o.WaitQuiet(ctx, pasteQuiet, l.latency); err != nil {
 			return err
 		}
 	}
@@ -313,21 +321,6 @@ func (p *player) save(ctx context.Context, sel x11.Selection) (x11.Content, erro
 	default:
 		return nil, err
 	}
-}
-
-func (p *player) restore(ctx context.Context, before map[x11.Selection]x11.Content) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	var errs []error
-	for sel, content := range before {
-		if len(content) == 0 {
-			errs = append(errs, p.ClearSelection(ctx, sel))
-			continue
-		}
-		_, err := p.SetSelection(ctx, sel, content)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // unknownKey adds the list of valid names to an error about an unknown key.

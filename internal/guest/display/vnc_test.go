@@ -226,18 +226,24 @@ func TestViewersMoveThePointerUnlessViewOnly(t *testing.T) {
 // pointer returns the position of the pointer, from its picture.
 func pointer(t testing.TB, d *desk) image.Point {
 	t.Helper()
-	env, _, release, err := d.Hold(testContext(t))
-	must(t, err)
+	conn, release := dial(t, d)
 	defer release()
-	number := strings.TrimPrefix(env[0], "DISPLAY=:")
-	cookie, err := os.ReadFile(strings.TrimPrefix(env[1], "XAUTHORITY="))
-	must(t, err)
-	conn, err := x11.Dial(testContext(t), x11.Config{Socket: "/tmp/.X11-unix/X" + number, Cookie: cookie[len(cookie)-x11.CookieSize:]})
-	must(t, err)
-	defer conn.Close()
 	at, err := conn.Pointer(testContext(t))
 	must(t, err)
 	return at
+}
+
+// dial connects to the display as a program does.
+func dial(t testing.TB, d *desk) (conn *x11.Conn, release func()) {
+	t.Helper()
+	env, _, hold, err := d.Hold(testContext(t))
+	must(t, err)
+	number := strings.TrimPrefix(env[0], "DISPLAY=:")
+	cookie, err := os.ReadFile(strings.TrimPrefix(env[1], "XAUTHORITY="))
+	must(t, err)
+	conn, err = x11.Dial(testContext(t), x11.Config{Socket: "/tmp/.X11-unix/X" + number, Cookie: cookie[len(cookie)-x11.CookieSize:]})
+	must(t, err)
+	return conn, func() { conn.Close(); hold() }
 }
 
 func TestViewerEndsWithTheDisplay(t *testing.T) {

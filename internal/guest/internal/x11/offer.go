@@ -172,6 +172,25 @@ func (c *Conn) SetSelection(ctx context.Context, sel Selection, content Content)
 	})
 }
 
+// Offers reports whether an offer is still the content of a selection. It asks the server, whose event about a new owner
+// may be late.
+func (c *Conn) Offers(ctx context.Context, sel Selection, o *Offer) (bool, error) {
+	return do(ctx, c, c.owns, func() (bool, error) {
+		selection, err := c.selectionAtom(sel)
+		if err != nil {
+			return false, err
+		}
+		c.sel.mu.Lock()
+		current := c.sel.offers[selection] == o
+		c.sel.mu.Unlock()
+		now, err := xproto.GetSelectionOwner(c.x, selection).Reply()
+		if err != nil {
+			return false, fmt.Errorf("find owner of selection: %w", err)
+		}
+		return current && now.Owner == c.window, nil
+	})
+}
+
 // ClearSelection clears a selection of any owner.
 func (c *Conn) ClearSelection(ctx context.Context, sel Selection) error {
 	_, err := do(ctx, c, c.owns, func() (struct{}, error) {
