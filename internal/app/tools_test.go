@@ -195,6 +195,7 @@ func TestRESTAndMCPAgree(t *testing.T) {
 		{"file", "read", `{"path":"/no/such"}`},
 		{"sandbox", "sandbox_execute_code", `{"code":"x","language":"none"}`}, {"sandbox", "sandbox_list_hooks", `{}`},
 		{"shell", "bash_exec", `{"x":1}`}, {"markitdown", "convert", `{"uri":"data:text/plain,hi"}`},
+		{"markitdown", "markitdown_extract_images", `{"uri":"data:text/plain,hi"}`},
 	} {
 		name := x.tool
 		if !strings.Contains(name, "_") {

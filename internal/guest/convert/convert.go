@@ -77,6 +77,8 @@ func (s *Service) Ops() []op.Op {
 			SDK: "util.convert_to_markdown", Verb: "util convert", ReadOnly: true, MaxBody: 96 << 20,
 			Doc: "Convert a document to Markdown. Accepts http, https, file and data URIs of HTML, PDF, Word, " +
 				"PowerPoint, Excel, CSV, JSON, notebooks, images (metadata only) and text."}, s.Convert),
+		op.New(op.Spec{Name: "util_extract_images", Route: "POST /v1/util/extract_images", Tag: "util", Verb: "util images", MaxBody: 96 << 20,
+			Doc: "Save the images that a PDF, DOCX, PPTX, XLSX or EPUB document contains, and list their paths."}, s.ExtractImages),
 	}
 }
 
@@ -100,12 +102,11 @@ type ConvertIn struct {
 func (s *Service) Convert(ctx context.Context, in ConvertIn) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	select {
-	case s.jobs <- struct{}{}:
-		defer func() { <-s.jobs }()
-	case <-ctx.Done():
-		return "", op.Errorf(op.Unavailable, "conversion limit reached (%d); retry later", s.cfg.MaxJobs)
+	release, err := s.acquire(ctx)
+	if err != nil {
+		return "", err
 	}
+	defer release()
 	src, err := s.open(ctx, strings.TrimSpace(in.URI))
 	if err != nil {
 		return "", s.explainTimeout(ctx, err)
@@ -120,6 +121,16 @@ func (s *Service) Convert(ctx context.Context, in ConvertIn) (string, error) {
 		op.Hint(ctx, "the Markdown was truncated after %d bytes", s.cfg.MaxText)
 	}
 	return text, nil
+}
+
+// acquire waits until another document can be read.
+func (s *Service) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case s.jobs <- struct{}{}:
+		return func() { <-s.jobs }, nil
+	case <-ctx.Done():
+		return nil, op.Errorf(op.Unavailable, "conversion limit reached (%d); retry later", s.cfg.MaxJobs)
+	}
 }
 
 // explainTimeout returns the error of an exceeded deadline.

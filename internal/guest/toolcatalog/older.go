@@ -21,6 +21,7 @@ var aliases = []alias{
 	{"markitdown_extract", "POST /v1/util/convert_to_markdown", nil},
 	{"markitdown_convert_to_markdown", "POST /v1/util/convert_to_markdown", nil},
 	{"markitdown_extract_text", "POST /v1/util/convert_to_markdown", nil},
+	{"markitdown_extract_images", "POST /v1/util/extract_images", nil},
 	{"sandbox_convert_to_markdown", "POST /v1/util/convert_to_markdown", nil},
 	{"sandbox_str_replace_editor", "POST /v1/file/str_replace_editor", nil},
 	{"sandbox_get_browser_info", "GET /v1/browser/info", nil},
