@@ -31,6 +31,7 @@ const (
 
 // parked is a call of a client without sessions. It owns the goroutine that forwards it.
 type parked struct {
+	mount     *mount
 	client    string // the only one that may continue it
 	request   string // method and name, which must not change
 	run       *run
@@ -82,6 +83,21 @@ func (p *parking) add(call *parked) (state string, ok bool) {
 	return state, true
 }
 
+// clear forgets all calls. Their servers are closed.
+func (p *parking) clear() {
+	p.mu.Lock()
+	all := p.byState
+	p.byState = map[string]*parked{}
+	p.mu.Unlock()
+	for _, call := range all {
+		call.mu.Lock()
+		if call.expiry != nil {
+			call.expiry.Stop()
+		}
+		call.mu.Unlock()
+	}
+}
+
 // ask asks the client of a call, and waits for the answer.
 func (p *parked) ask(ctx context.Context, params mcp.InputRequest) (mcp.InputResponse, error) {
 	q := &question{params, make(chan mcp.InputResponse, 1)}
@@ -108,7 +124,7 @@ func converse[R mcp.Result](m *mount, ctx context.Context, c client, in round, s
 	p := m.s.parking.get(in.state)
 	switch {
 	case p != nil:
-		if err := p.resume(ctx, c, in); err != nil {
+		if err := p.resume(ctx, m, c, in); err != nil {
 			return out, err
 		}
 	case strings.HasPrefix(in.state, statePrefix):
@@ -136,7 +152,7 @@ func converse[R mcp.Result](m *mount, ctx context.Context, c client, in round, s
 // park begins a call that may outlive its request.
 func park[R mcp.Result](m *mount, ctx context.Context, c client, in round, send sender[R]) *parked {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p := &parked{client: c.id, request: in.request, cancel: cancel, attached: true,
+	p := &parked{mount: m, client: c.id, request: in.request, cancel: cancel, attached: true,
 		questions: make(chan *question), done: make(chan struct{})}
 	p.run = newRun(ctx, c)
 	p.run.parked = p
@@ -179,11 +195,11 @@ func leave[R mcp.Result](m *mount, p *parked, state string, q *question) (out R,
 const questionID = "question"
 
 // resume continues a parked call with the client's answer.
-func (p *parked) resume(ctx context.Context, c client, in round) error {
+func (p *parked) resume(ctx context.Context, m *mount, c client, in round) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.client != c.id || p.request != in.request:
+	case p.mount != m || p.client != c.id || p.request != in.request:
 		return refusal("requestState belongs to another request; send it with the request that it was returned for")
 	case p.attached:
 		return refusal("another request already waits for the result of this call")

@@ -154,6 +154,7 @@ func (s *Servers) Close() {
 		m.close()
 	}
 	s.work.Wait()
+	s.parking.clear()
 }
 
 // all returns the servers, sorted by name.
