@@ -158,6 +158,10 @@ func controlRequests(p parties) []request {
 		{"no key", "GET", "/v2/sandboxes", "", 401, nil},
 		{"builds", "POST", "/v3/templates", `{}`, 501, []string{"X-API-Key", p.ours}},
 		{"teams", "GET", "/teams", "", 501, []string{"X-API-Key", p.ours}},
+		{"files of a template", "GET", "/templates/x/files/y", "", 501, []string{"X-API-Key", p.ours}},
+		{"status of a build", "GET", "/templates/x/builds/y/status", "", 501, []string{"X-API-Key", p.ours}},
+		{"metrics of no sandbox", "GET", "/sandboxes/metrics", "", 400, []string{"X-API-Key", p.ours}},
+		{"metrics of a foreign sandbox", "GET", "/sandboxes/metrics?sandbox_ids=" + p.mine.ID, "", 200, []string{"X-API-Key", p.ours}},
 	}
 }
 

@@ -92,6 +92,10 @@ func TestNetworkPolicy(t *testing.T) {
 			&environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
 		"exceptions from nothing": {&Network{Allow: []string{"a.example"}}, off,
 			&environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
+		"deny one address": {&Network{Deny: []string{"192.0.2.7", "2001:db8::/32"}}, nil,
+			&environment.Policy{Mode: "allow", Allow: []string{"!192.0.2.7", "!2001:db8::/32", "*", "0.0.0.0/0", "::/0"}}},
+		"allow part of a range": {&Network{Deny: []string{"192.0.2.0/24"}, Allow: []string{"192.0.2.7"}}, nil,
+			&environment.Policy{Mode: "allow", Allow: []string{"192.0.2.7", "!192.0.2.0/24", "*", "0.0.0.0/0", "::/0"}}},
 		"allow wins":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "open"}},
 		"allowed is open anyway":   {&Network{Allow: []string{"a.example"}}, nil, nil},
 		"empty rules mean nothing": {&Network{Rules: map[string]any{}, DNS: []any{}}, nil, nil},
@@ -106,7 +110,7 @@ func TestNetworkPolicy(t *testing.T) {
 		"network.maskRequestHost": {Mask: "a.example"},
 		"network.egressProxy":     {Proxy: "http://proxy.example"},
 		"network.dnsServers":      {DNS: []any{"192.0.2.1"}},
-		"network.denyOut":         {Deny: []string{"192.0.2.0/24"}},
+		"network.denyOut":         {Deny: []string{"a.example"}},
 	} {
 		if got, err := network.policy(nil); !isInvalid(err, want) {
 			t.Errorf("%s: got %+v %v, want an error that names it", want, got, err)
@@ -127,6 +131,15 @@ func TestNetworkOf(t *testing.T) {
 		if err != nil || mode != sandbox.NetworkOpen && got.Mode != string(mode) || mode == sandbox.NetworkOpen && got != nil {
 			t.Errorf("%s: got %+v %v, want the same mode", mode, got, err)
 		}
+	}
+	denies := &Network{Deny: []string{"192.0.2.0/24"}, Allow: []string{"192.0.2.7"}}
+	policy, err := denies.policy(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := networkOf(sandbox.Spec{Network: sandbox.Network{Mode: sandbox.NetworkAllow, Allow: policy.Allow}})
+	if !slices.Equal(got.Deny, denies.Deny) || !slices.Equal(got.Allow, denies.Allow) {
+		t.Errorf("denied addresses: got %+v, want %+v", got, denies)
 	}
 	var closed sandbox.Spec
 	naming.Annotate(&closed, naming.AnnotationClosed, "true")

@@ -48,7 +48,37 @@ func (s *Service) inspectOps() []op.Op {
 			return op.None{}, op.Errorf(op.Unsupported, "%s", what.text)
 		}))
 	}
-	return list
+	return append(list,
+		op.New(spec("template_get", "GET /templates/{id}", "Not supported: "+noBuilds+".", missing), noTemplate),
+		op.New(spec("template_change", "PATCH /v2/templates/{id}", "Not supported: "+noBuilds+".", missing, also("PATCH /templates/{id}")),
+			noTemplate),
+		op.New(spec("template_files", "GET /templates/{id}/files/{hash}", "Not supported: "+noBuilds+".", missing), noFiles),
+		op.New(spec("build_start", "POST /v2/templates/{id}/builds/{build}", "Not supported: "+noBuilds+".", missing), noBuild),
+		op.New(spec("build_status", "GET /templates/{id}/builds/{build}/status", "Not supported: "+noBuilds+".", missing), noBuild))
+}
+
+// FilesIn selects files of a build.
+type FilesIn struct {
+	ID   string `path:"id" doc:"ID of the template"`
+	Hash string `path:"hash" doc:"Hash of the files"`
+}
+
+// BuildIn selects a build.
+type BuildIn struct {
+	ID    string `path:"id" doc:"ID of the template"`
+	Build string `path:"build" doc:"ID of the build"`
+}
+
+func noTemplate(context.Context, TemplateIn) (op.None, error) {
+	return op.None{}, op.Errorf(op.Unsupported, "%s", noBuilds)
+}
+
+func noFiles(context.Context, FilesIn) (op.None, error) {
+	return op.None{}, op.Errorf(op.Unsupported, "%s", noBuilds)
+}
+
+func noBuild(context.Context, BuildIn) (op.None, error) {
+	return op.None{}, op.Errorf(op.Unsupported, "%s", noBuilds)
 }
 
 func missing(s *op.Spec) { s.Status, s.ReadOnly = http.StatusNotImplemented, true }

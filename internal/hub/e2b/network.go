@@ -1,7 +1,9 @@
 package e2b
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
@@ -12,7 +14,7 @@ import (
 // Network is the network of a sandbox in the format of E2B.
 type Network struct {
 	Allow  []string `json:"allowOut" nullable:"true" doc:"Allowed destinations"`
-	Deny   []string `json:"denyOut" nullable:"true" doc:"Only 0.0.0.0/0 (all) is supported"`
+	Deny   []string `json:"denyOut" nullable:"true" doc:"Denied addresses and ranges; 0.0.0.0/0 means all. allowOut takes precedence"`
 	Public *bool    `json:"allowPublicTraffic" doc:"false: its ports require the traffic token, even if the hub has public ports"`
 
 	Rules any    `json:"rules,omitempty" doc:"Not supported"`
@@ -23,6 +25,11 @@ type Network struct {
 
 // everything lists the destinations that mean all.
 var everything = []string{"0.0.0.0/0", "::/0"}
+
+// deny begins a rule that denies. The first matching rule decides, and others end a list that denies only some addresses.
+const deny = "!"
+
+var others = append([]string{"*"}, everything...)
 
 // policy converts it into our own policy; nil means the default. It rejects rules that our policy
 // cannot express.
@@ -40,12 +47,18 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 			return nil, op.Errorf(op.Invalid, "network.%s: this hub does not support it; omit it", name)
 		}
 	}
+	var denied []string
 	for _, d := range n.Deny {
-		if !slices.Contains(everything, d) {
-			return nil, op.Errorf(op.Invalid,
-				"network.denyOut %.60q: this hub can only deny everything (0.0.0.0/0) and allow exceptions with allowOut", d)
+		_, err := netip.ParsePrefix(d)
+		_, err1 := netip.ParseAddr(d)
+		switch {
+		case slices.Contains(everything, d):
+			closed = true
+		case err != nil && err1 != nil:
+			return nil, op.Errorf(op.Invalid, "network.denyOut %.60q: use an address or a range such as 192.0.2.0/24", d)
+		default:
+			denied = append(denied, deny+d)
 		}
-		closed = true
 	}
 	switch {
 	case slices.ContainsFunc(n.Allow, func(a string) bool { return slices.Contains(everything, a) }):
@@ -54,6 +67,9 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 		return &environment.Policy{Mode: string(sandbox.NetworkAllow), Allow: n.Allow}, nil
 	case closed:
 		return &environment.Policy{Mode: string(sandbox.NetworkNone)}, nil
+	}
+	if len(denied) > 0 {
+		return &environment.Policy{Mode: string(sandbox.NetworkAllow), Allow: slices.Concat(n.Allow, denied, others)}, nil
 	}
 	return nil, nil // an open network already includes the allowed destinations
 }
@@ -78,6 +94,16 @@ func networkOf(spec sandbox.Spec) *Network {
 		n.Deny = everything[:1]
 	case sandbox.NetworkAllow:
 		n.Deny, n.Allow = everything[:1], spec.Network.Allow
+		if own := len(n.Allow) - len(others); own >= 0 && slices.Equal(n.Allow[own:], others) {
+			n.Deny, n.Allow = nil, nil
+			for _, rule := range spec.Network.Allow[:own] {
+				if denied, ok := strings.CutPrefix(rule, deny); ok {
+					n.Deny = append(n.Deny, denied)
+				} else {
+					n.Allow = append(n.Allow, rule)
+				}
+			}
+		}
 	}
 	if spec.Annotations[naming.AnnotationClosed] != "" {
 		n.Public = new(false)

@@ -51,7 +51,7 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 type SetNetworkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
 	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
-	Allow []string `json:"allow" nullable:"true" doc:"Allowed destinations: names, *.names, addresses and ranges, each optionally with :port"`
+	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges, with or without :port. ! denies; first match wins"`
 }
 
 // SetNetwork changes the policy immediately.

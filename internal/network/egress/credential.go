@@ -126,7 +126,7 @@ func parseHost(text string) (nameRule, error) {
 	if below && !strings.Contains(name, ".") {
 		return nameRule{}, errors.New("it covers a whole top-level domain; use at least two labels after the star")
 	}
-	return nameRule{name, below, port}, nil
+	return nameRule{name: name, below: below, port: port}, nil
 }
 
 // covers reports whether a credential applies to a host and port, over TLS or not.

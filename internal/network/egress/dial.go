@@ -51,6 +51,10 @@ func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*
 	var last error
 	for _, ip := range ips {
 		rec.Address = ip.String()
+		if err := p.rules.Load().AllowAt(host, ip, port); err != nil {
+			last = err
+			continue
+		}
 		c, err := p.dialer.connect(ctx, netip.AddrPortFrom(ip, uint16(port)))
 		if err != nil {
 			last = err
@@ -64,6 +68,9 @@ func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*
 		}
 		c.Close()
 		return nil, deny("the network rules of this sandbox have changed")
+	}
+	if Denied(last) {
+		return nil, last
 	}
 	return nil, fmt.Errorf("connect to %s: %w", net.JoinHostPort(host, strconv.Itoa(port)), last)
 }

@@ -164,7 +164,8 @@ func (p *Proxy) Set(n sandbox.Network) error {
 	p.rules.Store(rules)
 	var cut []*link
 	for l := range p.links {
-		if rules.Allow(l.host, l.port) != nil || !l.inspected && rules.inspects(l.address(), l.port) {
+		ip, _ := netip.ParseAddr(l.address())
+		if rules.Allow(l.host, l.port) != nil || rules.AllowAt(l.host, ip, l.port) != nil || !l.inspected && rules.inspects(l.address(), l.port) {
 			cut = append(cut, l)
 		}
 	}

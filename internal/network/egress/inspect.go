@@ -50,7 +50,7 @@ func (r *Rules) inspects(address string, port int) bool {
 // namesPort reports whether a rule for this name has this port.
 func (r *Rules) namesPort(host string, port int) bool {
 	for _, n := range r.names {
-		if n.port == port && n.matches(host) {
+		if n.port == port && !n.place.deny && n.matches(host) {
 			return true
 		}
 	}

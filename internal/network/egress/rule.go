@@ -24,16 +24,24 @@ type nameRule struct {
 	name  string // empty with below: every name
 	below bool
 	port  int
+	place place
+}
+
+// place is the position of a rule in the list, and whether it denies. The first rule that matches decides.
+type place struct {
+	index int
+	deny  bool
 }
 
 type netRule struct {
 	prefix netip.Prefix
 	port   int
+	place  place
 }
 
 // Parse parses a policy. Rules are "name", "*.name" (all its subdomains), "*",
 // an address or a range ("192.0.2.7", "[2001:db8::1]", "192.0.2.0/24"), each
-// optionally followed by ":port".
+// optionally followed by ":port". A rule that begins with ! denies. The first rule that matches decides.
 func Parse(n sandbox.Network) (*Rules, error) {
 	r := &Rules{mode: n.Mode}
 	switch n.Mode {
@@ -43,8 +51,8 @@ func Parse(n sandbox.Network) (*Rules, error) {
 	default:
 		return nil, fmt.Errorf("invalid network mode %q; use none, allow or open", n.Mode)
 	}
-	for _, text := range n.Allow {
-		if err := r.add(text); err != nil {
+	for i, text := range n.Allow {
+		if err := r.add(text, i); err != nil {
 			return nil, fmt.Errorf("invalid network rule %q: %w", text, err)
 		}
 		r.texts = append(r.texts, text)
@@ -52,27 +60,29 @@ func Parse(n sandbox.Network) (*Rules, error) {
 	return r, nil
 }
 
-func (r *Rules) add(text string) error {
+func (r *Rules) add(text string, index int) error {
+	text, denies := strings.CutPrefix(text, "!")
+	at := place{index, denies}
 	host, port, err := splitRule(text)
 	if err != nil {
 		return err
 	}
 	if prefix, ok := parsePrefix(host); ok {
-		r.nets = append(r.nets, netRule{prefix, port})
+		r.nets = append(r.nets, netRule{prefix, port, at})
 		return nil
 	}
 	if strings.ContainsAny(host, "/[]:") {
 		return errors.New("use a name, an address or a range such as 192.0.2.0/24")
 	}
 	if host == "*" {
-		r.names = append(r.names, nameRule{below: true, port: port})
+		r.names = append(r.names, nameRule{below: true, port: port, place: at})
 		return nil
 	}
 	name, below := strings.CutPrefix(host, "*.")
 	if name, err = CleanName(name); err != nil {
 		return err
 	}
-	r.names = append(r.names, nameRule{name, below, port})
+	r.names = append(r.names, nameRule{name, below, port, at})
 	return nil
 }
 
@@ -145,23 +155,56 @@ func (r *Rules) Allow(host string, port int) error {
 		return r.deny(host, port, "its egress policy is none")
 	}
 	ip, err := netip.ParseAddr(host)
-	literal := err == nil
-	if literal {
-		for _, n := range r.nets {
-			if n.prefix.Contains(ip.Unmap()) && (n.port == 0 || n.port == port) {
-				return nil
-			}
+	if err == nil {
+		host = ""
+	}
+	at, ok := r.first(host, ip, port)
+	if ok && !at.deny {
+		return nil
+	}
+	if err == nil {
+		host = ip.String()
+	}
+	if ok {
+		return deny("this sandbox must not connect to %s: the rule %q of its egress policy denies it",
+			net.JoinHostPort(host, strconv.Itoa(port)), r.texts[at.index])
+	}
+	return r.deny(host, port, fmt.Sprintf("its egress policy is allow, and none of its %d rules matches", len(r.texts)))
+}
+
+// AllowAt returns an error if connections to a host that is allowed are refused at one of its addresses.
+func (r *Rules) AllowAt(host string, ip netip.Addr, port int) error {
+	if r.mode != sandbox.NetworkAllow {
+		return nil
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil // Allow has checked it
+	}
+	if at, ok := r.first(host, ip, port); ok && at.deny {
+		return deny("this sandbox must not connect to %s, an address of %s: the rule %q of its egress policy denies it", ip,
+			net.JoinHostPort(host, strconv.Itoa(port)), r.texts[at.index])
+	}
+	return nil
+}
+
+// first returns the first rule that matches a name or an address; both may be empty.
+func (r *Rules) first(name string, ip netip.Addr, port int) (at place, ok bool) {
+	found := func(p place) {
+		if !ok || p.index < at.index {
+			at, ok = p, true
+		}
+	}
+	for _, n := range r.nets {
+		if ip.IsValid() && n.prefix.Contains(ip.Unmap()) && (n.port == 0 || n.port == port) {
+			found(n.place)
 		}
 	}
 	for _, n := range r.names {
-		if literal || n.port != 0 && n.port != port {
-			continue
-		}
-		if n.matches(host) {
-			return nil
+		if name != "" && (n.port == 0 || n.port == port) && n.matches(name) {
+			found(n.place)
 		}
 	}
-	return r.deny(host, port, fmt.Sprintf("its egress policy is allow, and none of its %d rules matches", len(r.texts)))
+	return at, ok
 }
 
 // deny explains why a sandbox cannot connect to a host, and how its owner can allow it. The flag sets all

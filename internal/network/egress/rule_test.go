@@ -73,6 +73,39 @@ func TestDenialsNameTheFlag(t *testing.T) {
 	}
 }
 
+// TestRulesThatDeny: the first rule that matches decides, also about the addresses of a name.
+func TestRulesThatDeny(t *testing.T) {
+	r, err := Parse(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{
+		"192.0.2.9", "ok.example", "!192.0.2.0/24", "!bad.example", "*", "0.0.0.0/0", "::/0",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		host, at string
+		ok       bool
+	}{
+		{"192.0.2.7", "192.0.2.7", false},
+		{"::ffff:192.0.2.7", "192.0.2.7", false},
+		{"192.0.2.9", "192.0.2.9", true},
+		{"198.51.100.1", "198.51.100.1", true},
+		{"2001:db8::1", "2001:db8::1", true},
+		{"any.example", "198.51.100.1", true},
+		{"any.example", "192.0.2.7", false}, // a name must not lead to a denied address
+		{"any.example", "192.0.2.9", true},
+		{"ok.example", "192.0.2.7", true}, // it is allowed before the address is denied
+		{"bad.example", "198.51.100.1", false},
+	} {
+		err := r.Allow(c.host, 443)
+		if err == nil {
+			err = r.AllowAt(c.host, netip.MustParseAddr(c.at), 443)
+		}
+		if (err == nil) != c.ok || err != nil && !Denied(err) {
+			t.Errorf("%s at %s: %v, want it allowed: %v", c.host, c.at, err, c.ok)
+		}
+	}
+}
+
 func TestInvalidRulesAreRefused(t *testing.T) {
 	for _, rule := range []string{"", ":80", "example.com:0", "example.com:http", "example.com:70000", "ex ample",
 		"*.*", "a..b", "300.1.2.3", "127.1", "0x7f000001", "2130706433", "10.0.0.0/40", "fe80::1%eth0", "http://example.com", "*."} {

@@ -52,6 +52,9 @@ func (d *describer) describe(path string) (entry, error) {
 		Modified: info.ModTime().UTC().Format(time.RFC3339Nano), Mode: uint32(info.Mode().Perm()),
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		if info.IsDir() && e.Size == 0 {
+			e.Size = st.Blksize // some filesystems report no size, and clients expect one
+		}
 		e.Owner, e.Group = cachedName(&d.users, userNames, int(st.Uid)), cachedName(&d.groups, groupNames, int(st.Gid))
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
