@@ -214,10 +214,11 @@ func serveHub(ctx context.Context, cfg config.Cove, environ []string, version st
 	provider, err := openProvider(ctx, cfg, log)
 	if err != nil {
 		l.Close()
-		return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error() + "; run cove doctor to see what this machine supports"}
+		return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error() + "; " + alternatives}
 	}
-	for _, missing := range provider.Abilities().Missing {
-		log.Warn("this machine lacks a feature", "missing", missing)
+	able := provider.Abilities()
+	if text := summarize(able.Missing, slices.Contains(able.Limits, "memory")); text != "" {
+		log.Warn(text)
 	}
 	h, err := New(cfg, provider, version, log)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -33,14 +34,18 @@ const allShare = 8000
 var controllers = []string{"memory", "cpu", "pids", "freezer", "io"}
 
 // Open creates or finds the group called name. Parent is the path of a v2 group that
-// was delegated to the hub; if it is empty, the group is at the top of the mounted
-// hierarchies. An unavailable controller is not an error; see Missing.
+// was delegated to the hub. If it is empty, the group is below that of this process, if that was
+// delegated to it without root, or else at the top of the mounted hierarchies. An unavailable controller is not an error; see Missing.
 func Open(name, parent string) (*Root, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("find control groups: %w", err)
 	}
 	v2, v1 := findMounts(string(mounts))
+	if parent == "" && os.Geteuid() != 0 {
+		own, _ := os.ReadFile("/proc/self/cgroup")
+		parent = takeDelegated(v2, string(own), os.Getpid())
+	}
 	if parent != "" {
 		v2, v1 = parent, nil
 	}
@@ -79,9 +84,35 @@ func Open(name, parent string) (*Root, error) {
 
 func explainMissing(ctrl string, why error) string {
 	if why != nil {
-		return fmt.Sprintf("no %s control: %v; run as root or delegate a cgroup v2 group with the memory, cpu and pids controllers", ctrl, why)
+		return fmt.Sprintf("no %s control: %v; run as root, or as systemd-run --user --scope -p Delegate=yes cove hub", ctrl, why)
 	}
 	return fmt.Sprintf("no %s control: the kernel or the parent group does not have that cgroup controller", ctrl)
+}
+
+// leaf is the group that the hub moves itself to: a group with controllers for its children must not
+// contain processes.
+const leaf = "cove-hub"
+
+// takeDelegated returns the folder of the process's own v2 group, if it was delegated to the process alone:
+// by systemd-run with Delegate=yes, or in a unit of the user. It moves the process to a group below. Empty: none.
+func takeDelegated(mount, own string, pid int) string {
+	for line := range strings.Lines(own) {
+		at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if !ok || mount == "" {
+			continue
+		}
+		dir := filepath.Join(mount, at)
+		if filepath.Base(dir) == leaf { // a program that replaced the hub
+			return filepath.Dir(dir)
+		}
+		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(pid) || mkdir(filepath.Join(dir, leaf)) != nil ||
+			write(filepath.Join(dir, leaf, "cgroup.procs"), strconv.Itoa(pid)) != nil {
+			return ""
+		}
+		return dir
+	}
+	return ""
 }
 
 // findMounts returns where the v2 hierarchy and each v1 controller are mounted.

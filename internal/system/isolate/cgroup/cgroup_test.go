@@ -208,3 +208,36 @@ func FuzzFindMounts(f *testing.F) {
 		field(s, "oom_kill")
 	})
 }
+
+// TestTakeDelegated: a group is used only if the process is alone in it, and it can be moved below.
+func TestTakeDelegated(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, procs string
+		leaf, want bool
+	}{
+		"alone":    {"0::/scope\n", "42\n", true, true},
+		"others":   {"0::/scope\n", "41\n42\n", true, false},
+		"root's":   {"0::/scope\n", "42\n", false, false}, // the leaf cannot be entered
+		"v1":       {"5:memory:/scope\n", "42\n", true, false},
+		"replaced": {"0::/scope/cove-hub\n", "", true, true},
+	} {
+		mount := t.TempDir()
+		scope := filepath.Join(mount, "scope")
+		if err := os.MkdirAll(filepath.Join(scope, leaf), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{filepath.Join(scope, "cgroup.procs"): c.procs}
+		if c.leaf {
+			files[filepath.Join(scope, leaf, "cgroup.procs")] = ""
+		}
+		for path, text := range files {
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[bool]string{true: scope}[c.want]
+		if got := takeDelegated(mount, c.own, 42); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}

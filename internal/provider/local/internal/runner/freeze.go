@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -15,7 +16,7 @@ import (
 // from its init. After an error they run.
 func (b *box) freeze(ctx context.Context) error {
 	err := b.group.Freeze(ctx)
-	if !errors.Is(err, cgroup.ErrNoFreezer) {
+	if !withoutGroup(err) {
 		return err
 	}
 	err = socket.Freeze(ctx, b.sockets, true)
@@ -28,10 +29,16 @@ func (b *box) freeze(ctx context.Context) error {
 	return err
 }
 
+// withoutGroup reports whether an error means that the sandbox has no control group that can be frozen here:
+// a hub before this one may have had none.
+func withoutGroup(err error) bool {
+	return errors.Is(err, cgroup.ErrNoFreezer) || errors.Is(err, fs.ErrNotExist)
+}
+
 // thaw ends freeze.
 func (b *box) thaw(ctx context.Context) error {
 	err := b.group.Thaw(ctx)
-	if errors.Is(err, cgroup.ErrNoFreezer) {
+	if withoutGroup(err) {
 		return socket.Freeze(ctx, b.sockets, false)
 	}
 	return err
