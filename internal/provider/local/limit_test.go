@@ -58,6 +58,12 @@ func testMemory(h *hub) {
 	if st, err := h.Stats(h.t.Context(), sb.ID); err != nil || st.OOMKills < 1 {
 		h.t.Errorf("stats: got %+v, %v, want an OOM kill", st, err)
 	}
+	if !testenv.Eventually(func() bool {
+		now, err := h.Get(h.t.Context(), sb.ID)
+		return err == nil && now.State == sandbox.Running && strings.Contains(now.Message, "out of memory")
+	}) {
+		h.t.Error("the sandbox does not say that it ran out of memory")
+	}
 	for _, id := range []string{sb.ID, other.ID} {
 		if _, err := h.try(id, http.MethodGet, "/readyz", ""); err != nil {
 			h.t.Errorf("after the kill: %v", err)

@@ -199,11 +199,16 @@ func (w *watcher) checkUsage(b *box) error {
 	return nil
 }
 
-// reportOOM reports processes that the kernel killed because of the memory limit.
+// reportOOM reports processes that the kernel killed because of the memory limit, also as the message of
+// the sandbox: the caller of a killed program sees only a signal.
 func (w *watcher) reportOOM(row *sandbox.Row[*box]) {
 	u := &row.Data.usage
 	if n := row.Data.group.OOMKills(); n > u.oomKills {
 		u.oomKills = n
-		row.Publish(sandbox.Exceeded, fmt.Sprintf("out of memory: %d processes have been killed; raise the memory limit", n))
+		message := fmt.Sprintf("out of memory: %d processes have been killed; raise the memory limit", n)
+		row.Publish(sandbox.Exceeded, message)
+		if err := w.runner.change(row, func(sb *sandbox.Sandbox) { sb.Message = message }); err != nil {
+			w.runner.cfg.Log.Warn("cannot record that a sandbox ran out of memory", "sandbox", row.Data.rec.Sandbox.ID, "error", err)
+		}
 	}
 }
