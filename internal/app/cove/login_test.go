@@ -228,7 +228,7 @@ func TestShortOutput(t *testing.T) {
 		t.Errorf("pause: got %q, want two names", out)
 	}
 	p.must("", "delete", "a")
-	if out := p.must("", "rm", "--all"); out != "b\nc\n" {
+	if out := p.must("", "rm", "--all", "-f"); out != "b\nc\n" {
 		t.Errorf("rm --all: got %q, want two names", out)
 	}
 	if out, code := p.runs("", "rm", "--all", "x"); code != cli.ExitUsage {

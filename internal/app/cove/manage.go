@@ -13,7 +13,6 @@ import (
 
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
@@ -94,58 +93,6 @@ func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
 		fmt.Fprintf(v.text.Out, layout, cli.Line(sb.Name), cli.Line(status), cli.Line(sb.Environment), cli.Age(time.Until(sb.CreatedAt)), expires)
 	}
 	return nil
-}
-
-// extendRemove adds --all.
-func (v *verbs) extendRemove(cmd *cobra.Command) {
-	var all, yes bool
-	cmd.Flags().BoolVar(&all, "all", false, "Delete all your sandboxes")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "Do not ask before deleting all")
-	plain := cmd.RunE
-	deleteAll := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-		return v.removeAll(cmd.Context(), c, yes)
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case all && len(args) > 0:
-			return &cli.Error{Code: cli.ExitUsage, Msg: "give either names or --all"}
-		case all:
-			return deleteAll(cmd, args)
-		}
-		return plain(cmd, args)
-	}
-}
-
-func (v *verbs) removeAll(ctx context.Context, c *client.Client, yes bool) error {
-	list, err := c.List(ctx, client.ListOptions{})
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	names := make([]string, len(list))
-	for i, sb := range list {
-		names[i] = cli.Line(sb.Name)
-	}
-	if !yes && host.IsTerminal(v.std.Out) {
-		fmt.Fprintf(v.text.Err, "delete %d sandboxes (%s)? [y/N] ", len(list), strings.Join(names, ", "))
-		var answer string
-		fmt.Fscanln(v.std.In, &answer)
-		if !strings.HasPrefix(strings.ToLower(answer), "y") {
-			return &cli.Error{Code: cli.ExitFailed, Msg: "nothing was deleted"}
-		}
-	}
-	var first error
-	for _, sb := range list {
-		err := c.Delete(ctx, sb.ID)
-		switch {
-		case err == nil || client.NotFound(err):
-			fmt.Fprintln(v.text.Out, cli.Line(sb.Name))
-		case first == nil:
-			first = err
-		default:
-			fmt.Fprintln(v.text.Err, err)
-		}
-	}
-	return first
 }
 
 // Limits of following a log.
