@@ -132,7 +132,7 @@ func TestHubByHand(t *testing.T) {
 	if out := h.must(t, "create", "a"); out != "a\n" {
 		t.Errorf("got %q, want \"a\\n\"", out)
 	}
-	if out, errs, code := h.cove(t, "from here", "exec", "a", "--",
+	if out, errs, code := h.cove(t, "from here", "exec", "-i", "a", "--",
 		"cat; echo; echo aside >&2; exit 7"); out != "from here\n" || errs != "aside\n" || code != 7 {
 		t.Errorf("%q %q %d, want %q, errs %q, code 7", out, errs, code, "from here\n", "aside\n")
 	}
@@ -160,8 +160,8 @@ func TestHubByHand(t *testing.T) {
 	if out := h.must(t, "exec", "a", "cat note"); out != "typed" {
 		t.Errorf("the disk of a stopped sandbox holds %q, want \"typed\"", out)
 	}
-	if out := h.must(t, "open", "a"); !strings.HasSuffix(out, "/sandbox/a/terminal\n") {
-		t.Errorf("got %q, want the address of a's terminal", out)
+	if out := h.must(t, "open", "a"); !strings.HasSuffix(out, "/sandbox/a/\n") {
+		t.Errorf("got %q, want the address of a's page", out)
 	} else if res, err := http.Get(strings.TrimSpace(out)); err != nil || res.StatusCode != 200 {
 		t.Errorf("%v %v, want StatusCode 200", res, err)
 	} else {
@@ -261,7 +261,7 @@ for fd in range(64):
 print('saw', seen)
 `
 	for _, python := range []string{"python3 -", "sudo python3 -"} {
-		if out, errs, code := h.cove(t, look, "exec", "a", "--", python); code != 0 || out != "saw 0\n" {
+		if out, errs, code := h.cove(t, look, "exec", "-i", "a", "--", python); code != 0 || out != "saw 0\n" {
 			t.Errorf("%s: got %d %q %q, want no descriptor of the server", python, code, out, errs)
 		}
 	}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -46,12 +47,20 @@ func (h *hub) follow(t *testing.T, args ...string) (lines *bufio.Reader, interru
 	return bufio.NewReader(out), interrupt
 }
 
+// exitCode returns the exit code of a program that ended with an error; -1 without one.
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return e.ExitCode()
+	}
+	return -1
+}
+
 // A user runs a single command without managing sandboxes.
 func TestRunOnce(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
 	h := serveHub(t)
-	if out, errs, code := h.cove(t, "typed", "run", "-e", "COLOUR=blue", "--dir", "/tmp", "--", "sh", "-c",
+	if out, errs, code := h.cove(t, "typed", "run", "-i", "-e", "COLOUR=blue", "--workdir", "/tmp", "--", "sh", "-c",
 		`cat; echo " $COLOUR $PWD"; echo aside >&2; exit 7`); out != "typed blue /tmp\n" || errs != "aside\n" || code != 7 {
 		t.Errorf("got %q, %q and exit code %d, want the output of the command and 7", out, errs, code)
 	}
@@ -93,8 +102,8 @@ func TestRunOnce(t *testing.T) {
 	if line, err := lines.ReadString('\n'); line != "begun\n" {
 		t.Errorf("got %q and error %v, want begun", line, err)
 	}
-	if err := interrupt(); err == nil {
-		t.Error("got exit code 0 after an interrupt, want another")
+	if err := interrupt(); exitCode(err) != 130 {
+		t.Errorf("got %v after an interrupt, want exit code 130", err)
 	}
 	if out := h.must(t, "list", "-q"); out != "kept\n" {
 		t.Errorf("got sandboxes %q after an interrupt, want kept", out)
@@ -162,8 +171,8 @@ while True: threading.Thread(target=serve, args=(s.accept()[0],)).start()
 		t.Errorf("got %q and error %v from a port without a listener, want nothing", b, err)
 	}
 	c.Close()
-	if err := interrupt(); err != nil {
-		t.Errorf("got %v after an interrupt, want none", err)
+	if err := interrupt(); exitCode(err) != 130 {
+		t.Errorf("got %v after an interrupt, want exit code 130", err)
 	}
 	if _, errs, code := h.cove(t, "", "port-forward", "a", "x"); code != 2 || !strings.Contains(errs, "LOCAL:PORT") {
 		t.Errorf("got %q and exit code %d, want 2", errs, code)

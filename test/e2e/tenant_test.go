@@ -206,7 +206,7 @@ func TestBrokeredSecret(t *testing.T) {
 	// A search in the sandbox does not find it in files, environments, command lines, or the memory of
 	// readable processes. The program joins the two halves, so that it does not find itself.
 	look := fmt.Sprintf(findNeedle, value[:8], value[8:])
-	if out, errs, code := ann.cove(t, look, "exec", "a", "--", "python3", "-"); code != 0 || out != "found []\n" {
+	if out, errs, code := ann.cove(t, look, "exec", "-i", "a", "--", "python3", "-"); code != 0 || out != "found []\n" {
 		t.Errorf("%d %q %q, want code 0, %q", code, out, errs, "found []\n")
 	}
 	for _, args := range [][]string{{"logs", "a"}, {"get", "a"}, {"secret", "list"}, {"network", "show", "a"}} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/hub"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
@@ -17,7 +18,7 @@ import (
 
 // addAudit adds the verb audit verify, which also works on a folder that no hub
 // serves.
-func addAudit(root *cobra.Command, v *verbs, std host.Streams) {
+func addAudit(root *cobra.Command, v *verb.Verbs, std host.Streams) {
 	parent, _, err := root.Find([]string{"audit"})
 	if err != nil || parent == root {
 		parent = &cobra.Command{Use: "audit", Short: "Commands for audit"}
@@ -32,7 +33,7 @@ func addAudit(root *cobra.Command, v *verbs, std host.Streams) {
 	cmd.Flags().StringVar(&keyFile, "key-file", "", "File with the key that the log was written with")
 	cmd.Flags().Uint64Var(&check.Known.Seq, "known-seq", 0, "Sequence number of a line stored elsewhere that must exist")
 	cmd.Flags().StringVar(&check.Known.Hash, "known-hash", "", "Hash of the line with the sequence number known-seq")
-	overHub := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+	overHub := v.With(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 		var r hub.AuditReport
 		if err := c.Call(cmd.Context(), "GET", "/api/v1/audit/verify", nil, &r); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
@@ -54,7 +55,7 @@ func withSettings(cmd *cobra.Command, keys []string, f func(ctx context.Context,
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		return withExitCode(f(ctx, cfg, args))
+		return verb.WithExitCode(f(ctx, cfg, args))
 	}
 	return cmd
 }
@@ -69,18 +70,18 @@ func (v machineVerbs) backup(version string) *cobra.Command {
 		backupSettings, func(ctx context.Context, cfg config.Cove, args []string) error {
 			v.warnOfOutside(cfg)
 			b := local.BackupConfig{Dir: cfg.State, Version: version, Files: hub.StateFiles,
-				Warn: func(what string) { fmt.Fprintln(v.std.Err, "warning:", what) }}
+				Warn: func(what string) { fmt.Fprintln(v.Std.Err, "warning:", what) }}
 			if args[0] == "-" {
-				if host.IsTerminal(v.std.Out) {
+				if host.IsTerminal(v.Std.Out) {
 					return &cli.Error{Code: cli.ExitUsage, Msg: "a backup is not text; redirect standard output or name a file"}
 				}
-				return local.Backup(ctx, b, v.std.Out)
+				return local.Backup(ctx, b, v.Std.Out)
 			}
 			return atomicfile.Replace(args[0], atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error {
 				r, w := io.Pipe()
 				go func() { w.CloseWithError(local.Backup(ctx, b, w)) }()
 				defer r.Close()
-				_, err := io.Copy(f, v.progress(r, "written", -1))
+				_, err := io.Copy(f, v.Progress(r, "written", -1))
 				return err
 			})
 		})
@@ -89,17 +90,17 @@ func (v machineVerbs) backup(version string) *cobra.Command {
 // warnOfOutside warns about data of a hub that is not in its state folder.
 func (v machineVerbs) warnOfOutside(cfg config.Cove) {
 	if cfg.Provider == "docker" {
-		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in "+
+		fmt.Fprintln(v.Std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in "+
 			"the Docker engine; the backup holds keys, secrets and the audit log alone")
 	}
 	if cfg.Provider == "kubernetes" {
-		fmt.Fprintln(v.std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster, and "+
+		fmt.Fprintln(v.Std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster, and "+
 			"its snapshots in their store; the backup holds keys, secrets and the audit log alone")
 	}
 	for what, file := range map[string]string{"keys file": cfg.Keys, "environments file": cfg.Environments,
 		"key of the audit log": cfg.AuditKeyFile} {
 		if file != "" && filepath.Dir(file) != filepath.Clean(cfg.State) {
-			fmt.Fprintf(v.std.Err, "warning: the %s %q is not in the state folder; back it up, too\n", what, file)
+			fmt.Fprintf(v.Std.Err, "warning: the %s %q is not in the state folder; back it up, too\n", what, file)
 		}
 	}
 }
@@ -112,24 +113,24 @@ func (v machineVerbs) restore() *cobra.Command {
 			"nothing is restored. Then start the hub. The hub deletes sandboxes that have expired in the meantime.",
 		Example: "  systemctl stop cove\n  cove restore cove.backup\n  systemctl start cove"},
 		restoreSettings, func(ctx context.Context, cfg config.Cove, args []string) error {
-			in, size := v.std.In, int64(-1)
+			in, size := v.Std.In, int64(-1)
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {
 					return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 				}
 				defer f.Close()
-				in, size = f, sizeOf(f)
+				in, size = f, verb.SizeOf(f)
 			}
 			to := local.RestoreConfig{Dir: cfg.State, Files: hub.StateFiles, Defaults: resources(cfg), FirstID: uint32(cfg.FirstID)}
-			done, err := local.Restore(ctx, to, v.progress(in, "read", size))
+			done, err := local.Restore(ctx, to, v.Progress(in, "read", size))
 			if errors.Is(err, local.ErrNoBackup) {
 				return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(v.std.Out, "restored %d sandboxes, %d snapshots and %d volumes of %s, as of %s, into %s\n",
+			fmt.Fprintf(v.Std.Out, "restored %d sandboxes, %d snapshots and %d volumes of %s, as of %s, into %s\n",
 				done.Sandboxes, done.Snapshots, done.Volumes, done.State, done.Created.Local().Format("2006-01-02 15:04:05"), cfg.State)
 			return nil
 		})

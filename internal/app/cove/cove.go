@@ -7,6 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/app/cove/login"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
@@ -34,23 +35,22 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 	_ = root.RegisterFlagCompletionFunc("context", t.Complete)
 	to.Resolve = t.Resolve
 	text := host.Streams{In: std.In, Out: cli.Writer(std.Out), Err: cli.Writer(std.Err)}
-	v := &verbs{std: std, text: text, agent: "cove/" + version, unsigned: login.Help, address: func() string { return to.URL }}
-	v.signsIn = func() bool { return to.Token+to.Key != "" }
-	v.dial = func() (*client.Client, error) {
-		if err := t.Resolve(); err != nil {
-			return nil, err
-		}
-		return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version, Transport: to.Transport()})
-	}
+	v := verb.New(verb.Config{Std: std, Text: text, Agent: "cove/" + version, Unsigned: login.Help, Table: table, Browse: browse,
+		Address: func() string { return to.URL }, SignsIn: func() bool { return to.Token+to.Key != "" },
+		Dial: func() (*client.Client, error) {
+			if err := t.Resolve(); err != nil {
+				return nil, err
+			}
+			return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version, Transport: to.Transport()})
+		}})
 	cli.Add(root, cli.Config{Table: table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err,
 		Person: func() bool { return host.IsTerminal(std.Out) },
-		Short:  true, Presets: presets, Complete: v.complete})
-	v.extend(root)
-	root.AddCommand(v.run(), v.exec(), v.shell(), v.copy(), v.forward(), v.open(), v.up(), v.down())
-	t.Add(root, login.Verbs{Std: std, Text: text, Agent: v.agent, ExitCode: withExitCode})
-	v.addLocal(root, version, t)
+		Short:  true, Program: "cove", Units: verb.Units, Presets: verb.Presets, Complete: v.Complete})
+	v.Add(root)
+	t.Add(root, login.Verbs{Std: std, Text: text, Agent: v.Agent, ExitCode: verb.WithExitCode})
+	addLocal(root, v, version, t)
 	host.AddBridge(root, to, std, "the hub")
-	addSecret(root, v)
 	addTLS(root, where.Dir, std)
+	verb.Organize(root)
 	return root, nil
 }

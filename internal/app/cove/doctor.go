@@ -80,7 +80,7 @@ func (v machineVerbs) doctor() *cobra.Command {
 		if fix && v.fix(ctx, &cfg, environ, list) {
 			usable, list = examine(ctx, cfg, environ, try)
 		}
-		printFindings(v.std.Out, list)
+		printFindings(v.Std.Out, list)
 		if !usable {
 			return &cli.Error{Code: cli.ExitFailed, Msg: whereOf(cfg) + " cannot run sandboxes"}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app/cove/login"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
@@ -23,7 +24,7 @@ const IsolateInit = "isolate-init"
 func verbTable(string) (*op.Table, error) { return op.ReadOutline(api.CoveVerbs) }
 
 // addLocal adds nothing: the verbs that work on a hub's machine need Linux.
-func (v *verbs) addLocal(*cobra.Command, string, *login.Target) {}
+func addLocal(*cobra.Command, *verb.Verbs, string, *login.Target) {}
 
 // browse leaves it to the user to open the page.
 func browse(context.Context, string) error { return nil }

@@ -64,9 +64,9 @@ func (v machineVerbs) fix(ctx context.Context, cfg *config.Cove, environ []strin
 	defer runner.Close()
 	step := func(says string, do func() error) {
 		acted = true
-		fmt.Fprintln(v.std.Out, "fixing   ", says)
+		fmt.Fprintln(v.Std.Out, "fixing   ", says)
 		if err := do(); err != nil {
-			fmt.Fprintln(v.std.Out, "failed   ", err)
+			fmt.Fprintln(v.Std.Out, "failed   ", err)
 		}
 	}
 	command := func(words ...string) {
@@ -97,7 +97,7 @@ func (v machineVerbs) fix(ctx context.Context, cfg *config.Cove, environ []strin
 			step("building the Python environment of sandboxes, which takes a minute", func() error {
 				with := *cfg
 				with.Venv = builtVenv(with)
-				err := buildVenv(ctx, with, environ, requirements, host.Log("error", "text", v.std.Err))
+				err := buildVenv(ctx, with, environ, requirements, host.Log("error", "text", v.Std.Err))
 				if err == nil {
 					cfg.Venv = with.Venv
 				}

@@ -173,7 +173,7 @@ func TestAHubChoosesNoAddress(t *testing.T) {
 		`{"code":"0","data":{"name":"b","url":"file:///etc/passwd","ticket":"t&x=\u001b"}}`)
 	t.Setenv("COVE_API_KEY", "key")
 	out, code := runVerb(t, hub, "", "open", "a/b")
-	if want := hub + "/sandbox/a%2Fb/terminal?ticket=t%26x%3D%1B\n"; out != want || code != 0 {
+	if want := hub + "/sandbox/a%2Fb/?ticket=t%26x%3D%1B\n"; out != want || code != 0 {
 		t.Errorf("got %d %q, want 0 and %q", code, out, want)
 	}
 }

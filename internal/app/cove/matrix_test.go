@@ -58,6 +58,7 @@ var special = map[string]request{
 	"e2b_timeout":        {writes, "POST", "/sandboxes/{name}/timeout", `{"timeout":60}`, 204},
 	"sandbox_proxy":      {enters, "GET", "/sandbox/{name}/x", "", 200},
 	"sandbox_rollback":   {writes, "POST", "/api/v1/sandbox/{name}/rollback", `{"snapshot":"of-{name}"}`, 200},
+	"sandbox_rename":     {writes, "POST", "/api/v1/sandbox/{name}/rename", `{"new_name":"api"}`, 400},
 	"audit_tail":         {governs, "GET", "/api/v1/audit?minutes=0.001", "", 200},
 	"auth_create_ticket": {looks, "POST", "/tickets", "", 200},
 	"mcp":                {looks, "POST", "/mcp", `{"method":"tools/list"}`, 200},

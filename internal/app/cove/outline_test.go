@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
@@ -24,7 +25,7 @@ func TestOutlineHasAllVerbs(t *testing.T) {
 	}
 	tree := func(table *op.Table) string {
 		root := &cobra.Command{Use: "cove"}
-		cli.Add(root, cli.Config{Table: table, Client: &cli.Client{}, Short: true, Presets: presets})
+		cli.Add(root, cli.Config{Table: table, Client: &cli.Client{}, Short: true, Presets: verb.Presets})
 		var out bytes.Buffer
 		cli.Tree(root, &out)
 		return out.String()

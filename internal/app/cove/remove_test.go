@@ -69,7 +69,7 @@ func (r *rig) runLine(std host.Streams, args ...string) (string, int) {
 func TestRemoveAllConfirms(t *testing.T) {
 	r := newRig(t, nil)
 	for _, name := range []string{"a", "b", "c"} {
-		if out, code := r.runLine(host.Streams{}, "create", name, "--labels", "for=test"); code != 0 {
+		if out, code := r.runLine(host.Streams{}, "create", name, "--label", "for=test"); code != 0 {
 			t.Fatalf("create: got %d %s, want 0", code, out)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/internal/app/cove/login"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
@@ -53,7 +54,7 @@ func (v machineVerbs) bugReport(version string, t *login.Target) *cobra.Command 
 		environ := config.Environ()
 		runner := proc.New(proc.Config{Env: environ})
 		defer runner.Close()
-		r := &bundle{ctx: ctx, cfg: cfg, runner: runner, environ: environ, std: v.std}
+		r := &bundle{ctx: ctx, cfg: cfg, runner: runner, environ: environ, std: v.Std}
 		r.hidden = newScrubber(cfg, environ, t)
 		r.add("version.txt", func(w *bytes.Buffer) error { return printBuild(w, version) })
 		r.add("machine.txt", r.describeMachine)
@@ -65,11 +66,11 @@ func (v machineVerbs) bugReport(version string, t *login.Target) *cobra.Command 
 		r.add("settings.txt", func(w *bytes.Buffer) error { return printSettings(w, cmd) })
 		r.add("state.txt", r.listState)
 		r.add("log.txt", r.copyLog)
-		r.addHub(v.verbs)
+		r.addHub(v.Verbs)
 		if err := atomicfile.Replace(file, atomicfile.Options{Perm: 0o600}, func(f *os.File) error { return r.write(f) }); err != nil {
 			return err
 		}
-		fmt.Fprintln(v.std.Out, file)
+		fmt.Fprintln(v.Std.Out, file)
 		return nil
 	})
 }
@@ -212,11 +213,11 @@ func (r *bundle) copyLog(w *bytes.Buffer) error {
 }
 
 // addHub adds what the running hub says about itself.
-func (r *bundle) addHub(v *verbs) {
+func (r *bundle) addHub(v *verb.Verbs) {
 	for _, f := range []struct{ name, path string }{{"hub.json", "/api/v1/hub"}, {"ready.json", "/readyz"},
 		{"sandboxes.json", "/api/v1/sandbox"}, {"metrics.txt", ""}} {
 		r.add(f.name, func(w *bytes.Buffer) error {
-			c, err := v.dial()
+			c, err := v.Dial()
 			if err != nil {
 				return err
 			}
@@ -231,7 +232,7 @@ func (r *bundle) addHub(v *verbs) {
 				b = nil
 			}
 			w.Write(b)
-			return v.explain(err)
+			return v.Explain(err)
 		})
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app/cove/login"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
@@ -42,13 +43,13 @@ func verbTable(version string) (*op.Table, error) {
 }
 
 // machineVerbs are the verbs that work on the machine of a hub.
-type machineVerbs struct{ *verbs }
+type machineVerbs struct{ *verb.Verbs }
 
 // addLocal adds the verbs that work on this machine instead of a hub.
-func (v *verbs) addLocal(root *cobra.Command, version string, t *login.Target) {
+func addLocal(root *cobra.Command, v *verb.Verbs, version string, t *login.Target) {
 	m := machineVerbs{v}
 	root.AddCommand(m.doctor(), m.backup(version), m.restore(), m.bugReport(version, t))
-	addAudit(root, v, v.std)
+	addAudit(root, v, v.Std)
 }
 
 // browse opens a page in the browser of this machine, if there is one.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
@@ -36,9 +37,9 @@ func addTLS(root *cobra.Command, configDir string, std host.Streams) {
 				return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 			}
 			fmt.Fprintf(std.Err, "created %s, %s and %s\nstart the hub with\n  cove hub --domains %s --tls-cert %s --tls-key %s\nand clients with\n",
-				files.Authority, files.Cert, files.Key, quote([]string{domain}), quote([]string{files.Cert}), quote([]string{files.Key}))
-			ca := quote([]string{files.Authority})
-			at := quote([]string{fmt.Sprintf("%s:%d", domain, port)})
+				files.Authority, files.Cert, files.Key, verb.Quote([]string{domain}), verb.Quote([]string{files.Cert}), verb.Quote([]string{files.Key}))
+			ca := verb.Quote([]string{files.Authority})
+			at := verb.Quote([]string{fmt.Sprintf("%s:%d", domain, port)})
 			fmt.Fprintf(std.Out, "export E2B_DOMAIN=%s\nexport SSL_CERT_FILE=%s NODE_EXTRA_CA_CERTS=%s\n", at, ca, ca)
 			return nil
 		}}

@@ -33,9 +33,7 @@ func Root(name, short, version string, args []string, std Streams) *cobra.Comman
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("%v; see %s --help", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetArgs(args)
 	return root
 }

@@ -282,6 +282,9 @@ app/host: api/op auth config surface/cli surface/mcp
 # parts of programs
 app/cove/login: /client app/host config surface/cli
 
+# what a person types
+app/cove/verb: /client app/cove/login app/host filesystem/archive config auth/peer api/op surface/cli
+
 # programs
 app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind guest/browser guest/code
 	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info
@@ -289,7 +292,7 @@ app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind
 	guest/preview guest/shell guest/skill guest/toolcatalog guest/watch guest/workbench api/health telemetry/metric api/op
 	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/mcp/upstream surface/rest
 	api/toolset /web
-app/cove: /api /client /deploy app/cove/login app/host filesystem/archive filesystem/atomicfile auth network/certificate config
+app/cove: /api /client /deploy app/cove/login app/cove/verb app/host filesystem/atomicfile auth network/certificate config
 	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc system/pyenv provider/docker provider/kubernetes
 	provider/local hub/replica sandbox surface/cli surface/mcp surface/mcp/upstream surface/rest /web
 

@@ -49,16 +49,18 @@ var libraries = []Library{
 
 	// The command line and settings
 	{Path: "github.com/spf13/cobra", By: []string{"internal/app/...", "internal/surface/cli"}, Reason: flagReason},
-	{Path: "github.com/spf13/pflag", By: []string{"internal/app/host", "internal/surface/cli"}, Reason: flagReason},
-	{Path: "golang.org/x/term", By: []string{"internal/app/cove", "internal/app/cove/login", "internal/app/host"},
+	{Path: "github.com/spf13/pflag", By: []string{"internal/app/cove/verb", "internal/app/host", "internal/surface/cli"},
+		Tests: []string{"internal/app/cove"}, Reason: flagReason},
+	{Path: "github.com/itchyny/gojq", By: []string{"internal/surface/cli"}, Reason: "--jq and -o jsonpath select from the output of a verb"},
+	{Path: "golang.org/x/term", By: []string{"internal/app/cove/login", "internal/app/cove/verb", "internal/app/host"},
 		Reason: "only the command line has a terminal"},
 	{Path: "go.yaml.in/yaml/v3",
 		By: []string{
-			"internal/app/cove", "internal/config", "internal/guest/skill",
-			"internal/provider/kubernetes/internal/access", "test/cluster",
+			"internal/app/cove/verb", "internal/config", "internal/guest/skill",
+			"internal/provider/kubernetes/internal/access", "internal/surface/cli", "test/cluster",
 		},
-		Tests:  []string{"internal/hub/agentsandbox", "internal/provider/kubernetes", "test/e2e"},
-		Reason: "the API speaks JSON; only files of users are YAML"},
+		Tests:  []string{"internal/app/cove", "internal/hub/agentsandbox", "internal/provider/kubernetes", "test/e2e"},
+		Reason: "the API speaks JSON; only files of users and -o yaml are YAML"},
 	{Path: "github.com/BurntSushi/toml", By: []string{"internal/guest/agentconfig"}, Reason: "only the configuration of Codex is TOML"},
 
 	// Documents: untrusted input, read by a separate program

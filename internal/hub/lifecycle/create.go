@@ -31,7 +31,7 @@ type CreateIn struct {
 	Image   string            `json:"image" default:"" nullable:"true" doc:"OCI image, instead of the environment's"`
 	App     string            `json:"app" default:"" nullable:"true" maxLength:"4096" doc:"Free text, stored with the sandbox"`
 	Args    []string          `json:"args" nullable:"true" doc:"Arguments of its main program"`
-	Env     map[string]string `json:"env" nullable:"true" doc:"Environment variables"`
+	Env     map[string]string `json:"env" nullable:"true" short:"e" doc:"Environment variables"`
 	Workdir string            `json:"workdir" default:"" nullable:"true" doc:"Working directory"`
 	Ports   []int             `json:"ports" nullable:"true" doc:"Additional ports that programs inside serve"`
 
@@ -50,7 +50,7 @@ type CreateIn struct {
 	DiskRate    environment.Quantity `json:"disk_rate_limit" default:"" nullable:"true" doc:"Limit of disk reads and of writes in bytes/s"`
 	Bandwidth   environment.Quantity `json:"bandwidth_limit" default:"" nullable:"true" doc:"Network limit per direction in bytes/s"`
 
-	Labels    map[string]string   `json:"labels" nullable:"true" doc:"Labels to filter lists by"`
+	Labels    map[string]string   `json:"labels" short:"l" nullable:"true" doc:"Labels to filter lists by"`
 	Isolation string              `json:"isolation" default:"" nullable:"true" doc:"Isolation mechanism"`
 	Network   *environment.Policy `json:"network" doc:"Egress policy"`
 	Volumes   []Volume            `json:"volumes" nullable:"true" doc:"Volumes to mount"`

@@ -20,7 +20,7 @@ func (s *Service) ForkOp() op.Op {
 // ForkIn describes the copies.
 type ForkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
-	Names []string `json:"names" nullable:"true" maxItems:"100" doc:"Names of the copies. Default: generated"`
+	Names []string `json:"names" nullable:"true" maxItems:"100" arg:"true" doc:"Names of the copies. Default: generated"`
 	Count int      `json:"count" default:"0" minimum:"0" maximum:"100" doc:"Number of copies. Default: the number of names, or 1"`
 }
 

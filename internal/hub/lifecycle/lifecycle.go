@@ -141,6 +141,7 @@ func (s *Service) Ops() []op.Op {
 			Tag: "hub", Verb: "watch", ReadOnly: true,
 			Doc: "Follow the events of all sandboxes as server-sent events."}, s.AllEvents),
 		s.glanceOp(),
+		renameOp(s),
 		op.New(op.Spec{Name: "hub_environments", Access: op.AccessRead, Route: "GET /api/v1/environment", Tag: "hub",
 			Verb: "environments", ReadOnly: true,
 			Doc: "List the environments that sandboxes can be created from."}, s.ListEnvironments),

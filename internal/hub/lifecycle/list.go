@@ -20,7 +20,7 @@ import (
 type ListIn struct {
 	Status      []string `query:"status,omitempty" enum:"creating,running,paused,stopped,failed,deleting" doc:"Filter by state"`
 	Environment string   `query:"environment" default:"" doc:"Only sandboxes of this environment"`
-	Label       []string `query:"label,omitempty" doc:"Only sandboxes with all these labels: key=value, or key for any value"`
+	Label       []string `query:"label,omitempty" short:"l" doc:"Only sandboxes with all these labels: key=value, or key for any value"`
 	User        string   `query:"user" default:"" doc:"Tenant, or * for all; admins only. Address other tenants' sandboxes by id"`
 	Limit       int      `query:"limit" default:"0" minimum:"0" maximum:"1000" doc:"Page size; 0: no paging"`
 	After       string   `query:"after" default:"" doc:"Cursor: the next value of the previous page"`

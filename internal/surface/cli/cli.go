@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -69,6 +70,11 @@ type Config struct {
 	// Short prints lists as columns and text unmodified, even to a pipe. Otherwise a pipe gets
 	// JSON.
 	Short bool
+	// Program is the name of the program if errors of the server should name its commands instead of routes.
+	Program string
+	// Units are the units of numeric fields that are durations, by name. Flags accept durations such as 90m, and plain numbers of
+	// these units.
+	Units map[string]time.Duration
 	// Presets are the defaults of verbs, by operation name.
 	Presets map[string]Preset
 	// Complete returns the possible values of a field for shell completion; nil means none.
@@ -236,18 +242,22 @@ func usage(word string, positional []*op.Field) string {
 // common marks flags that every verb has.
 const common = "common"
 
-var formats = []string{"table", "wide", "json", "name"}
+var formats = []string{"table", "wide", "json", "yaml", "name"}
 
 // addOutput adds the flags that select the output format.
 func addOutput(cmd *cobra.Command, r *run) {
 	flags := cmd.Flags()
-	usage := "Output format: table, wide, json or name (default: table on a terminal, json otherwise)"
+	usage := "Output format: table, wide, json, yaml, name or jsonpath=TEMPLATE (default: table on a terminal, json otherwise)"
 	if r.Short {
-		usage = "Output format: table, wide, json or name"
+		usage = "Output format: table, wide, json, yaml, name or jsonpath=TEMPLATE"
 	}
 	flags.StringVarP(&r.output, "output", "o", "", usage)
 	flags.Lookup("output").Annotations = map[string][]string{common: nil}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	if flags.Lookup("jq") == nil {
+		flags.StringVar(&r.jq, "jq", "", "Expression of jq that selects from the JSON output")
+		flags.Lookup("jq").Annotations = map[string][]string{common: nil}
+	}
 	if flags.Lookup("quiet") == nil {
 		flags.BoolVarP(&r.quiet, "quiet", "q", false, "Print names only: short for --output name")
 		flags.Lookup("quiet").Annotations = map[string][]string{common: nil}
@@ -332,7 +342,12 @@ func (v *value) String() string {
 }
 
 // Type is shown by the help.
-func (v *value) Type() string { return v.field.Type.Label() }
+func (v *value) Type() string {
+	if v.run != nil && v.run.Units[v.field.Name] > 0 {
+		return "duration"
+	}
+	return v.field.Type.Label()
+}
 
 // Tree prints every command with its flags, for the golden file.
 func Tree(root *cobra.Command, w io.Writer) {

@@ -162,7 +162,7 @@ func TestArgumentsAndShortVerbs(t *testing.T) {
 func TestTableForAPersonJSONForAPipe(t *testing.T) {
 	c := start(t)
 	person := tool{c.url, true}
-	if out, _, _ := person.run(t, "t", "rows"); out != "NAME  NOTE  SIZE\na     -     1\nbb    x⏎y   22\n" {
+	if out, _, _ := person.run(t, "t", "rows"); out != "NAME  NOTE  SIZE\na     -     1 B\nbb    x⏎y   22 B\n" {
 		t.Errorf("person: got %q, want a table", out)
 	}
 	if out, _, _ := c.run(t, "t", "rows"); !strings.HasPrefix(out, "[\n  {\n") {

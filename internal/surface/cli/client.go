@@ -35,14 +35,6 @@ func (c *Client) Ready() error {
 	return c.Resolve()
 }
 
-// explain adds a hint to the error of a request without valid credentials.
-func (c *Client) explain(err error, status int) error {
-	if e, ok := errors.AsType[*Error](err); ok && status == http.StatusUnauthorized && c.SignIn != "" {
-		return &Error{e.Code, e.Msg + "; " + c.SignIn}
-	}
-	return err
-}
-
 // Transport returns a transport to the server for other clients.
 func (c *Client) Transport() *http.Transport {
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.dial, ForceAttemptHTTP2: true,

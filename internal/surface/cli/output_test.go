@@ -59,6 +59,7 @@ func shortTool(t *testing.T) func(args ...string) (string, int) {
 			Presets:  map[string]Preset{"box_make": {Output: "name", Aliases: []string{"create"}}},
 			Complete: func(_ context.Context, o op.Op, field string) []string { return []string{o.Name + "-" + field} },
 		})
+		root.SetFlagErrorFunc(FlagError)
 		root.SetArgs(args)
 		root.SetOut(&out)
 		err := root.ExecuteContext(t.Context())
@@ -75,6 +76,12 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 		{"box list", "NAME  STATUS   CREATED\na     running  5m ago\nb     paused   0s ago\n"},
 		{"box list -o wide", "NAME  STATUS   CREATED  IMAGE\na     running  5m ago   debian\nb     paused   0s ago   \n"},
 		{"box list -q", "a\nb\n"},
+		{"box list -o jsonpath={.items[*].name}", "a b\n"},
+		{"box list -o jsonpath={.items[0].status}:{.items[1].name}", "running:b\n"},
+		{"box show a -o jsonpath={.name}", "a\n"},
+		{"box list --jq .[].name", "a\nb\n"},
+		{"box list --jq map({name,status})[1]", `{"name":"b","status":"paused"}` + "\n"},
+		{"box list --jq length", "2\n"},
 		{"box list -o name", "a\nb\n"},
 		{"box make", "a\n"},
 		{"box create", "a\n"},
@@ -83,7 +90,7 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 		{"box rm a b -q", "a\nb\n"},
 		{"box show a b -q", "a\nb\n"},
 		{"__complete box show ", "box_show-name\n:4\n"},
-		{"__complete box list -o ", "table\nwide\njson\nname\n:4\n"},
+		{"__complete box list -o ", "table\nwide\njson\nyaml\nname\n:4\n"},
 	} {
 		args := strings.Fields(c.line)
 		if strings.HasSuffix(c.line, " ") {
@@ -93,7 +100,12 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 			t.Errorf("%s: got exit code %d and %q, want 0 and %q", c.line, code, got, c.want)
 		}
 	}
-	for line, want := range map[string]string{"box list -o json": "[\n  {\n",
+	const template = `jsonpath={range .items[*]}{.name}{"\t"}{.status}{"\n"}{end}`
+	if got, code := run("box", "list", "-o", template); got != "a\trunning\nb\tpaused\n\n" || code != 0 {
+		t.Errorf("range: got exit code %d and %q, want two lines", code, got)
+	}
+	for line, want := range map[string]string{"box list -o yaml": "- name: a\n  status: running\n  image: debian\n",
+		"box list -o json": "[\n  {\n",
 		"box make -o json": "{\n  \"name\": \"a\"", "box show a": "{\n  \"name\": \"a\""} {
 		if got, _ := run(strings.Fields(line)...); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: got %q, want JSON", line, got)
@@ -111,10 +123,14 @@ func TestSeveralNamesContinueAfterAFailure(t *testing.T) {
 func TestTypingErrorsGetASuggestion(t *testing.T) {
 	run := shortTool(t)
 	for line, want := range map[string]string{
-		"boxx":          `unknown command "boxx"; did you mean "t box"?`,
-		"box craete":    `unknown command "craete"; did you mean "t box create"?`,
-		"box zzz":       `unknown command "zzz"; see t box --help`,
-		"box list -o x": `invalid output format "x"; use table, wide, json, name`,
+		"boxx":               `unknown command "boxx"; did you mean "t box"?`,
+		"box craete":         `unknown command "craete"; did you mean "t box create"?`,
+		"box zzz":            `unknown command "zzz"; see t box --help`,
+		"box list --otput x": `unknown flag: --otput; did you mean --output?`,
+		"box list --jq .[":   `invalid --jq ".[": unexpected EOF`,
+		"box list -o jsonpath={.x": `invalid jsonpath "{.x": no } after {.x; use a template such as {.name} or ` +
+			`{range .items[*]}{.name}{"\n"}{end}`,
+		"box list -o x": `invalid output format "x"; use table, wide, json, yaml, name or jsonpath=TEMPLATE`,
 	} {
 		if got, code := run(strings.Fields(line)...); got != want || code != ExitUsage {
 			t.Errorf("%s: got exit code %d and %q, want %d and %q", line, code, got, ExitUsage, want)
@@ -176,4 +192,33 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	s.left--
 	p[0] = 'x'
 	return 1, nil
+}
+
+func TestSizes(t *testing.T) {
+	for n, want := range map[int64]string{-1: "-", 0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 15 << 20: "15 MiB",
+		3 << 40: "3.0 TiB", 1 << 62: "4.0 EiB"} {
+		if got := Size(n); got != want {
+			t.Errorf("Size(%d): got %q, want %q", n, got, want)
+		}
+	}
+}
+
+// Errors of the server name its routes. Users of the command line read commands.
+func TestErrorsNameCommands(t *testing.T) {
+	none := func(context.Context, none) (string, error) { return "", nil }
+	table := op.NewTable([]op.Op{
+		op.New(op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List."}, none),
+		op.New(op.Spec{Name: "box_show", Route: "GET /v1/box/{name}", Tag: "t", Doc: "Show."},
+			func(context.Context, nameIn) (string, error) { return "", nil }),
+		op.New(op.Spec{Name: "hidden", Route: "POST /v1/hidden", Tag: "t", Doc: "No verb.", NoVerb: true}, none),
+	})
+	for text, want := range map[string]string{
+		"list with GET /v1/box, or create":        "list with t box list, or create",
+		"see GET /v1/box/a.":                      "see t box show.",
+		"DELETE /v1/box and POST /v1/hidden stay": "DELETE /v1/box and POST /v1/hidden stay",
+	} {
+		if got := Commands("t", table, text); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }

@@ -131,7 +131,17 @@ func (r *run) show(b []byte) error {
 		return &Error{ExitServer, fmt.Sprintf("invalid JSON in response: %v", err)}
 	}
 	w := bufio.NewWriter(r.Stdout)
+	if r.query != nil {
+		return cmp.Or(r.query.write(r.ctx, w, b), outputError(w.Flush()))
+	}
 	switch r.formatOf(v) {
+	case "yaml":
+		text, err := toYAML(b)
+		if err != nil {
+			return &Error{ExitServer, fmt.Sprintf("cannot write the response as YAML: %v", err)}
+		}
+		_, err = io.WriteString(w, text)
+		return outputError(errors.Join(err, w.Flush()))
 	case "json":
 		var out bytes.Buffer
 		if err := json.Indent(&out, b, "", "  "); err != nil {
@@ -217,7 +227,7 @@ func (r *run) printObject(w io.Writer, object map[string]any) {
 			below = append(below, key)
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%s\n", Line(key), Line(cell(object[key])))
+		fmt.Fprintf(tw, "%s\t%s\n", Line(key), Line(dated(human(key, object[key]), object[key])))
 	}
 	tw.Flush()
 	for _, key := range below {
@@ -264,10 +274,7 @@ func (r *run) printRows(w io.Writer, list []any) {
 	for _, item := range list {
 		row := make([]string, len(names))
 		for i, name := range names {
-			row[i] = Line(cell(item.(map[string]any)[name]))
-			if at, err := time.Parse(time.RFC3339, row[i]); err == nil && strings.HasSuffix(name, "_at") {
-				row[i] = Age(time.Until(at))
-			}
+			row[i] = Line(human(name, item.(map[string]any)[name]))
 		}
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
@@ -29,6 +30,9 @@ type run struct {
 	quiet      bool
 	file       string
 	stream     bool
+	jq         string // expression that selects from the output
+	query      *query
+	ctx        context.Context // of the invocation
 }
 
 // doEach runs the verb for each argument. It continues after a failure, and returns the first
@@ -58,8 +62,13 @@ func (r *run) do(ctx context.Context, args []string) error {
 	if r.quiet {
 		r.output = "name"
 	}
-	if r.output != "" && !slices.Contains(formats, r.output) {
-		return &Error{ExitUsage, fmt.Sprintf("invalid output format %q; use %s", r.output, strings.Join(formats, ", "))}
+	var err error
+	if r.query, err = newQuery(r.jq, r.output); err != nil {
+		return err
+	}
+	r.ctx = ctx
+	if r.output != "" && r.query == nil && !slices.Contains(formats, r.output) {
+		return &Error{ExitUsage, fmt.Sprintf("invalid output format %q; use %s or jsonpath=TEMPLATE", r.output, strings.Join(formats, ", "))}
 	}
 	if err := r.assign(args); err != nil {
 		return err
@@ -81,7 +90,22 @@ func (r *run) do(ctx context.Context, args []string) error {
 		return &Error{ExitConnect, fmt.Sprintf("cannot reach %s: %v; %s", r.Client.URL, err, r.Client.Help)}
 	}
 	defer res.Body.Close()
-	return r.Client.explain(r.print(res), res.StatusCode)
+	return r.explain(r.print(res), res.StatusCode)
+}
+
+// explain rewrites an error for users of the command line, and adds a hint to that of a request without valid credentials.
+func (r *run) explain(err error, status int) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || status < 400 {
+		return err
+	}
+	if status == http.StatusUnauthorized && r.Client.SignIn != "" {
+		return &Error{e.Code, e.Msg + "; " + r.Client.SignIn}
+	}
+	if r.Program == "" {
+		return err
+	}
+	return &Error{e.Code, Commands(r.Program, r.Table, e.Msg)}
 }
 
 // assign assigns the positional arguments to fields that accept them and that no flag sets. A
@@ -127,7 +151,13 @@ func (r *run) request(ctx context.Context) (*http.Request, error) {
 			escaped := url.PathEscape(values[0])
 			path = strings.NewReplacer("{"+f.Name+"}", escaped, "{"+f.Name+"...}", escaped).Replace(path)
 		case op.Query:
-			query[f.Name] = values
+			if query[f.Name] = values; r.Units[f.Name] > 0 {
+				v, err := r.value(f, values)
+				if err != nil {
+					return nil, err
+				}
+				query[f.Name] = []string{fmt.Sprintf("%s", v)}
+			}
 		case op.Form:
 			form = append(form, f)
 		default:
@@ -183,6 +213,13 @@ func encode(v any) (string, io.Reader, error) {
 // value converts the text of a flag to the type of the field. "-" reads standard input.
 func (r *run) value(f *op.Field, values []string) (any, error) {
 	t := inner(f.Type)
+	if unit := r.Units[f.Name]; unit > 0 {
+		if text, err := inUnits(values[0], unit); err == nil {
+			return text, nil
+		}
+		return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not a duration; use a number and a unit, such as 90m or 2h",
+			flagName(f), values[0])}
+	}
 	switch t.Kind {
 	case op.String, op.Bytes:
 		if values[0] == "-" {
@@ -212,6 +249,22 @@ func (r *run) value(f *op.Field, values []string) (any, error) {
 		return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not a valid %s", flagName(f), values[0], f.Type.Label())}
 	}
 	return json.RawMessage(values[0]), nil
+}
+
+// inUnits converts a duration to a number of units, which the operation expects. A plain number is already one.
+func inUnits(text string, unit time.Duration) (json.RawMessage, error) {
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text), nil
+	}
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); err != nil && ok {
+		d, err = time.ParseDuration(days + "h")
+		d *= 24
+	}
+	if err != nil {
+		return nil, err
+	}
+	return op.JSON(float64(d) / float64(unit))
 }
 
 // list accepts one JSON list, or one JSON value per flag.

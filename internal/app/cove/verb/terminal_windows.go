@@ -1,4 +1,4 @@
-package cove
+package verb
 
 import (
 	"context"

@@ -1,9 +1,10 @@
-package cove
+package verb
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -17,14 +18,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-func (v *verbs) forward() *cobra.Command {
+func (v *Verbs) forward() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{Use: "port-forward NAME [LOCAL:]PORT…",
 		Short: "Make ports of a sandbox reachable on this machine", Args: cli.Arguments(2, -1), ValidArgsFunction: v.completeName,
 		Long: "Make TCP ports of a sandbox reachable on this machine, until interrupted. Any protocol works. " +
 			"The local port is the same unless another is given; 0 picks a free one.",
 		Example: "  cove port-forward a 3000\n  cove port-forward a 15432:5432 8080:80",
-		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+		RunE: v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			if _, err := c.Get(cmd.Context(), args[0]); err != nil {
 				return err
 			}
@@ -35,41 +36,59 @@ func (v *verbs) forward() *cobra.Command {
 }
 
 // forwardPorts forwards until ctx is done.
-func (v *verbs) forwardPorts(ctx context.Context, g *client.Guest, address string, specs []string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+func (v *Verbs) forwardPorts(ctx context.Context, g *client.Guest, address string, specs []string) error {
+	stop, err := v.listenPorts(ctx, g, address, specs, v.Text.Out)
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stop()
+	return nil
+}
+
+// publish makes ports reachable on this machine until stop is called.
+func (v *Verbs) publish(ctx context.Context, g *client.Guest, specs []string) (stop func(), err error) {
+	return v.listenPorts(ctx, g, "127.0.0.1", specs, v.Text.Err)
+}
+
+// listenPorts forwards connections until stop is called, which waits for them to end.
+func (v *Verbs) listenPorts(ctx context.Context, g *client.Guest, address string, specs []string,
+	report io.Writer,
+) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
-	defer wait.Wait()
+	stop = func() {
+		cancel()
+		wait.Wait()
+	}
 	for _, spec := range specs {
 		local, remote, err := parsePorts(spec)
 		if err != nil {
-			cancel(err)
-			return err
+			stop()
+			return nil, err
 		}
 		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(local)))
 		if err != nil {
-			err = fmt.Errorf("%w; choose another local port with LOCAL:%d", err, remote)
-			cancel(err)
-			return err
+			stop()
+			return nil, fmt.Errorf("%w; choose another local port with LOCAL:%d", err, remote)
 		}
 		wait.Go(func() {
 			<-ctx.Done()
 			l.Close()
 		})
-		fmt.Fprintf(v.text.Out, "forwarding %s to port %d\n", l.Addr(), remote)
+		fmt.Fprintf(report, "forwarding %s to port %d\n", l.Addr(), remote)
 		guarded := l
 		if at, ok := l.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
 			// Other users of this machine must not use our credentials.
-			guarded = peer.Guard(l, nil, slog.New(slog.NewTextHandler(v.text.Err, nil)))
+			guarded = peer.Guard(l, nil, slog.New(slog.NewTextHandler(v.Text.Err, nil)))
 		}
 		wait.Go(func() { v.accept(ctx, g, guarded, remote) })
 	}
-	<-ctx.Done()
-	return nil
+	return stop, nil
 }
 
 // accept forwards every connection of a listener, until it is closed.
-func (v *verbs) accept(ctx context.Context, g *client.Guest, l net.Listener, port int) {
+func (v *Verbs) accept(ctx context.Context, g *client.Guest, l net.Listener, port int) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	for {
@@ -79,7 +98,7 @@ func (v *verbs) accept(ctx context.Context, g *client.Guest, l net.Listener, por
 		}
 		wait.Go(func() {
 			if err := g.Forward(ctx, port, c); err != nil && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
-				fmt.Fprintln(v.text.Err, err)
+				fmt.Fprintln(v.Text.Err, err)
 			}
 		})
 	}

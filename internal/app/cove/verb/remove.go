@@ -1,4 +1,4 @@
-package cove
+package verb
 
 import (
 	"context"
@@ -21,7 +21,7 @@ type removeOptions struct {
 }
 
 // extendRemove adds --all, --label, --yes and --force.
-func (v *verbs) extendRemove(cmd *cobra.Command) {
+func (v *Verbs) extendRemove(cmd *cobra.Command) {
 	var o removeOptions
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "Delete all your sandboxes, after confirmation")
@@ -29,10 +29,10 @@ func (v *verbs) extendRemove(cmd *cobra.Command) {
 	f.BoolVarP(&o.yes, "yes", "y", false, "Delete without confirmation")
 	f.BoolVarP(&o.force, "force", "f", false, "Delete without confirmation, and ignore sandboxes that do not exist")
 	plain := cmd.RunE
-	selected := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+	selected := v.With(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 		return v.removeSelected(cmd.Context(), c, o)
 	})
-	named := v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+	named := v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
 		return v.remove(cmd.Context(), c, args, args, o.force)
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -49,7 +49,7 @@ func (v *verbs) extendRemove(cmd *cobra.Command) {
 }
 
 // removeSelected deletes all sandboxes, or those with the labels, if a person confirms it.
-func (v *verbs) removeSelected(ctx context.Context, c *client.Client, o removeOptions) error {
+func (v *Verbs) removeSelected(ctx context.Context, c *client.Client, o removeOptions) error {
 	list, err := c.List(ctx, client.ListOptions{Labels: o.labels})
 	if err != nil || len(list) == 0 {
 		return err
@@ -68,12 +68,12 @@ func (v *verbs) removeSelected(ctx context.Context, c *client.Client, o removeOp
 
 // confirm asks the person at the terminal. Standard output does not matter: it may be redirected. Without a person, nothing is
 // confirmed.
-func (v *verbs) confirm(question string) error {
-	in, ok := v.std.In.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) || !host.IsTerminal(v.std.Err) {
+func (v *Verbs) confirm(question string) error {
+	in, ok := v.Std.In.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) || !host.IsTerminal(v.Std.Err) {
 		return &cli.Error{Code: cli.ExitUsage, Msg: "nothing was deleted: no terminal to confirm on; use --yes to delete without confirmation"}
 	}
-	fmt.Fprint(v.text.Err, question, " [y/N] ")
+	fmt.Fprint(v.Text.Err, question, " [y/N] ")
 	var answer string
 	fmt.Fscanln(in, &answer)
 	if !strings.HasPrefix(strings.ToLower(answer), "y") {
@@ -84,18 +84,18 @@ func (v *verbs) confirm(question string) error {
 
 // remove deletes sandboxes and prints the name of each. It continues after a failure, and returns the first error. missing makes
 // it ignore sandboxes that do not exist.
-func (v *verbs) remove(ctx context.Context, c *client.Client, ids, names []string, missing bool) error {
+func (v *Verbs) remove(ctx context.Context, c *client.Client, ids, names []string, missing bool) error {
 	var first error
 	for i, id := range ids {
 		err := c.Delete(ctx, id)
 		switch {
 		case err == nil:
-			fmt.Fprintln(v.text.Out, names[i])
+			fmt.Fprintln(v.Text.Out, names[i])
 		case missing && client.NotFound(err):
 		case first == nil:
 			first = err
 		default:
-			fmt.Fprintln(v.text.Err, err)
+			fmt.Fprintln(v.Text.Err, err)
 		}
 	}
 	return first

@@ -1,4 +1,4 @@
-package cove
+package verb
 
 import (
 	"io"
@@ -16,7 +16,7 @@ const maxSecret = 1 << 20
 
 // addSecret adds the verb secret set, which reads the value from standard input:
 // others can read command lines.
-func addSecret(root *cobra.Command, v *verbs) {
+func (v *Verbs) addSecret(root *cobra.Command) {
 	parent, _, err := root.Find([]string{"secret"})
 	if err != nil || parent == root {
 		parent = &cobra.Command{Use: "secret", Short: "Commands for secret"}
@@ -36,8 +36,8 @@ func addSecret(root *cobra.Command, v *verbs) {
 			"its end. It can never be read back.",
 		Example: "  cove secret set token < token.txt\n  cove secret set github --mode broker --host " +
 			"api.github.com < token.txt\n  cove create a --secrets github",
-		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
-			b, err := io.ReadAll(io.LimitReader(v.std.In, maxSecret))
+		RunE: v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			b, err := io.ReadAll(io.LimitReader(v.Std.In, maxSecret))
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package cove
+package verb
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package cove
+package verb
 
 import (
 	"bytes"
@@ -137,7 +137,7 @@ func (p *project) options() client.CreateOptions {
 	return o
 }
 
-func (v *verbs) up() *cobra.Command {
+func (v *Verbs) up() *cobra.Command {
 	var file string
 	var again bool
 	cmd := &cobra.Command{Use: "up", Short: "Create or update the sandbox that cove.yaml describes", Args: cli.Arguments(0, 0),
@@ -146,7 +146,7 @@ func (v *verbs) up() *cobra.Command {
 			"Keep the file in the project. --recreate starts from nothing, which other changes of the file than files and init need.",
 		Example: "  name: shop\n  environment: aio\n  env: {STAGE: dev}\n  files: {app: ./src, app/.env: {content: " +
 			"\"DEBUG=1\"}}\n  secrets: [github]\n  ports: [3000]\n  init: pip install -r app/requirements.txt",
-		RunE: v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+		RunE: v.With(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			p, err := readProject(file)
 			if err != nil {
 				return err
@@ -158,10 +158,10 @@ func (v *verbs) up() *cobra.Command {
 	return cmd
 }
 
-func (v *verbs) down() *cobra.Command {
+func (v *Verbs) down() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{Use: "down", Short: "Delete the sandbox that cove.yaml describes", Args: cli.Arguments(0, 0),
-		RunE: v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+		RunE: v.With(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			p, err := readProject(file)
 			if err != nil {
 				return err
@@ -169,14 +169,14 @@ func (v *verbs) down() *cobra.Command {
 			if err := c.Delete(cmd.Context(), p.Name); err != nil {
 				return err
 			}
-			fmt.Fprintln(v.text.Out, p.Name)
+			fmt.Fprintln(v.Text.Out, p.Name)
 			return nil
 		})}
 	cmd.Flags().StringVarP(&file, "file", "f", defaultProject, "The file")
 	return cmd
 }
 
-func (v *verbs) bringUp(ctx context.Context, c *client.Client, p *project, again bool) error {
+func (v *Verbs) bringUp(ctx context.Context, c *client.Client, p *project, again bool) error {
 	if again {
 		if err := c.Delete(ctx, p.Name); err != nil && !client.NotFound(err) {
 			return err
@@ -185,10 +185,10 @@ func (v *verbs) bringUp(ctx context.Context, c *client.Client, p *project, again
 	sb, err := c.Get(ctx, p.Name)
 	switch {
 	case client.NotFound(err):
-		fmt.Fprintf(v.text.Err, "creating %s\n", p.Name)
+		fmt.Fprintf(v.Text.Err, "creating %s\n", p.Name)
 		sb, err = c.Create(ctx, p.options())
 	case err == nil && (sb.Status == "stopped" || sb.Status == "failed"):
-		fmt.Fprintf(v.text.Err, "starting %s\n", p.Name)
+		fmt.Fprintf(v.Text.Err, "starting %s\n", p.Name)
 		sb, err = c.Start(ctx, p.Name)
 	}
 	if err != nil {
@@ -207,14 +207,14 @@ func (v *verbs) bringUp(ctx context.Context, c *client.Client, p *project, again
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(v.text.Out, p.Name)
+	fmt.Fprintln(v.Text.Out, p.Name)
 	for _, port := range p.Ports {
-		fmt.Fprintf(v.text.Out, "%d  %s/proxy/%[1]d/\n", port, site)
+		fmt.Fprintf(v.Text.Out, "%d  %s/proxy/%[1]d/\n", port, site)
 	}
 	return nil
 }
 
-func (v *verbs) sendFile(ctx context.Context, g *client.Guest, dir, there string, s source) error {
+func (v *Verbs) sendFile(ctx context.Context, g *client.Guest, dir, there string, s source) error {
 	if s.path == "" {
 		_, _, err := g.Upload(ctx, there, filepath.Base(there), strings.NewReader(s.content))
 		return err
@@ -222,14 +222,18 @@ func (v *verbs) sendFile(ctx context.Context, g *client.Guest, dir, there string
 	if !filepath.IsAbs(s.path) {
 		s.path = filepath.Join(dir, s.path)
 	}
-	return v.upload(ctx, g, s.path, there)
+	// A folder becomes the target itself, also if an earlier run has created it.
+	if info, err := os.Stat(s.path); err == nil && info.IsDir() {
+		return copier{v}.uploadFolder(ctx, g, s.path, there)
+	}
+	return copier{v}.upload(ctx, g, s.path, there)
 }
 
 // initMark is the file in the sandbox that says which init commands have succeeded.
 const initMark = ".cove/init"
 
 // runInit runs the init commands, unless the same have succeeded before.
-func (v *verbs) runInit(ctx context.Context, g *client.Guest, init lines) error {
+func (v *Verbs) runInit(ctx context.Context, g *client.Guest, init lines) error {
 	if len(init) == 0 {
 		return nil
 	}
@@ -243,9 +247,9 @@ func (v *verbs) runInit(ctx context.Context, g *client.Guest, init lines) error 
 		}
 	}
 	for _, line := range init {
-		fmt.Fprintf(v.text.Err, "$ %s\n", line)
+		fmt.Fprintf(v.Text.Err, "$ %s\n", line)
 		// Its output is for people; standard output is for the result.
-		result, err := g.Exec(ctx, line, client.ExecOptions{Stdout: v.std.Err, Stderr: v.std.Err})
+		result, err := g.Exec(ctx, line, client.ExecOptions{Stdout: v.Std.Err, Stderr: v.Std.Err})
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package cove
+package verb
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 
 // download copies to this machine. Where it writes follows from its arguments and this machine's files alone: what answers for the
 // sandbox can lie about names, types and contents.
-func (v *verbs) download(ctx context.Context, g *client.Guest, from, to string) error {
+func (v copier) download(ctx context.Context, g *client.Guest, from, to string) error {
 	var stat struct {
 		Dir bool `json:"is_directory"`
 	}
@@ -33,7 +33,7 @@ func (v *verbs) download(ctx context.Context, g *client.Guest, from, to string) 
 	return v.downloadFile(ctx, g, from, to)
 }
 
-func (v *verbs) downloadFolder(ctx context.Context, g *client.Guest, from, to string) error {
+func (v copier) downloadFolder(ctx context.Context, g *client.Guest, from, to string) error {
 	if to == "-" {
 		return &cli.Error{Code: cli.ExitUsage, Msg: "cannot write a folder to standard output; name a folder"}
 	}
@@ -46,10 +46,10 @@ func (v *verbs) downloadFolder(ctx context.Context, g *client.Guest, from, to st
 	if err != nil {
 		return err
 	}
-	report, err := archive.Unpack(ctx, v.progress(f, "received", -1), archive.Options{Dest: dest, Overwrite: true, Strip: 1, Untrusted: true,
+	report, err := archive.Unpack(ctx, v.Progress(f, "received", -1), archive.Options{Dest: dest, Overwrite: true, Strip: 1, Untrusted: true,
 		Limits: archive.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64, Packed: math.MaxInt64}})
 	for _, s := range report.Skipped {
-		fmt.Fprintf(v.text.Err, "skipped: %s: %s\n", cli.Line(s.Name), cli.Line(s.Reason))
+		fmt.Fprintf(v.Text.Err, "skipped: %s: %s\n", cli.Line(s.Name), cli.Line(s.Reason))
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func lastName(from string) (string, error) {
 	return name, nil
 }
 
-func (v *verbs) downloadFile(ctx context.Context, g *client.Guest, from, to string) error {
+func (v copier) downloadFile(ctx context.Context, g *client.Guest, from, to string) error {
 	if info, err := os.Stat(to); to != "-" && (err == nil && info.IsDir() || strings.HasSuffix(to, "/")) {
 		name, err := lastName(from)
 		if err != nil {
@@ -110,7 +110,7 @@ func (v *verbs) downloadFile(ctx context.Context, g *client.Guest, from, to stri
 	}
 	defer f.Close()
 	if to == "-" {
-		_, err := io.Copy(v.std.Out, f)
+		_, err := io.Copy(v.Std.Out, f)
 		return err
 	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
@@ -120,6 +120,6 @@ func (v *verbs) downloadFile(ctx context.Context, g *client.Guest, from, to stri
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, v.progress(f, "received", f.Size))
+	_, err = io.Copy(out, v.Progress(f, "received", f.Size))
 	return errors.Join(err, out.Close())
 }

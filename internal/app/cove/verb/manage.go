@@ -1,7 +1,6 @@
-package cove
+package verb
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -16,19 +15,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// presets are defaults of verbs of the table, and the names that users who
+// Presets are defaults of verbs of the table, and the names that users who
 // know other tools try first.
-var presets = map[string]cli.Preset{
+var Presets = map[string]cli.Preset{
 	"sandbox_create":   {Set: map[string]string{"full": "true", "keep": "true"}, Output: "name", Aliases: []string{"new"}},
-	"sandbox_fork":     {Output: "name"},
+	"sandbox_fork":     {Output: "name", Aliases: []string{"clone"}},
 	"sandbox_list":     {Aliases: []string{"ps"}},
-	"sandbox_delete":   {Aliases: []string{"delete", "remove"}},
-	"sandbox_get":      {Aliases: []string{"inspect", "show"}},
-	"sandbox_pause":    {Output: "name"},
-	"sandbox_resume":   {Output: "name"},
+	"sandbox_delete":   {Output: "name", Aliases: []string{"delete", "remove", "destroy"}},
+	"sandbox_get":      {Aliases: []string{"inspect", "show", "status"}},
+	"sandbox_rename":   {Output: "name"},
+	"sandbox_pause":    {Output: "name", Aliases: []string{"suspend"}},
+	"sandbox_resume":   {Output: "name", Aliases: []string{"unpause"}},
 	"sandbox_stop":     {Output: "name"},
 	"sandbox_start":    {Output: "name"},
 	"sandbox_extend":   {Output: "name"},
+	"sandbox_rollback": {Output: "name"},
+	"snapshot_create":  {Output: "name"},
+	"snapshot_delete":  {Output: "name"},
+	"volume_create":    {Output: "name"},
+	"volume_delete":    {Output: "name"},
+	"image_import":     {Output: "name"},
+	"image_delete":     {Output: "name"},
+	"secret_delete":    {Output: "name"},
+	"key_revoke":       {Output: "name"},
+	"share_revoke":     {Output: "name"},
+	"record_delete":    {Output: "name"},
 	"sandbox_logs":     {Aliases: []string{"log"}, Raw: true}, // as kubectl logs: programs may use colors
 	"hub_environments": {Aliases: []string{"envs"}},
 }
@@ -43,18 +54,19 @@ func find(root *cobra.Command, words ...string) *cobra.Command {
 }
 
 // extend gives verbs of the table what their operations cannot describe.
-func (v *verbs) extend(root *cobra.Command) {
+func (v *Verbs) extend(root *cobra.Command) {
 	v.extendList(find(root, "list"))
 	v.extendRemove(find(root, "rm"))
 	v.extendLogs(find(root, "logs"))
+	v.extendStats(find(root, "stats"))
 }
 
 // extendList adds --watch.
-func (v *verbs) extendList(cmd *cobra.Command) {
+func (v *Verbs) extendList(cmd *cobra.Command) {
 	var watch bool
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Print a line for every change until interrupted")
 	plain := cmd.RunE
-	follow := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error { return v.watch(cmd, c) })
+	follow := v.With(func(cmd *cobra.Command, c *client.Client, _ []string) error { return v.watch(cmd, c) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if watch {
 			return follow(cmd, args)
@@ -64,14 +76,14 @@ func (v *verbs) extendList(cmd *cobra.Command) {
 }
 
 // watch prints a line for every sandbox, and for every change of one.
-func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
+func (v *Verbs) watch(cmd *cobra.Command, c *client.Client) error {
 	for _, name := range []string{"environment", "label", "user", "limit", "after"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			return &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("--watch shows all your sandboxes; omit --%s", name)}
 		}
 	}
 	const layout = "%-24s  %-9s  %-12s  %-9s  %s\n"
-	fmt.Fprintf(v.text.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "ENDS")
+	fmt.Fprintf(v.Text.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "ENDS")
 	for e, err := range c.Events(cmd.Context(), "", "") {
 		if err != nil {
 			if cmd.Context().Err() != nil {
@@ -90,82 +102,16 @@ func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
 		if e.Type == "deleted" {
 			status = "deleted"
 		}
-		fmt.Fprintf(v.text.Out, layout, cli.Line(sb.Name), cli.Line(status), cli.Line(sb.Environment), cli.Age(time.Until(sb.CreatedAt)), expires)
+		fmt.Fprintf(v.Text.Out, layout, cli.Line(sb.Name), cli.Line(status), cli.Line(sb.Environment), cli.Age(time.Until(sb.CreatedAt)), expires)
 	}
 	return nil
-}
-
-// Limits of following a log.
-const (
-	logEvery  = 500 * time.Millisecond
-	logWindow = 1 << 20
-)
-
-// extendLogs adds --follow.
-func (v *verbs) extendLogs(cmd *cobra.Command) {
-	var follow bool
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Stream new lines until interrupted")
-	plain := cmd.RunE
-	followLog := v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
-		name := cmd.Flags().Lookup("name").Value.String()
-		if len(args) > 0 {
-			name = args[0]
-		}
-		if name == "" {
-			return &cli.Error{Code: cli.ExitUsage, Msg: "name a sandbox: cove logs -f NAME"}
-		}
-		return v.followLog(cmd.Context(), c, name)
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if follow {
-			return followLog(cmd, args)
-		}
-		return plain(cmd, args)
-	}
-}
-
-// followLog prints a log as it grows, until the sandbox is deleted.
-func (v *verbs) followLog(ctx context.Context, c *client.Client, name string) error {
-	var shown []byte
-	for {
-		now, err := c.Logs(ctx, name, logWindow)
-		switch {
-		case ctx.Err() != nil, client.NotFound(err) && shown != nil: // interrupted, deleted
-			return nil //nolint:nilerr // the log has ended
-		case err != nil:
-			return err
-		}
-		if _, err := v.std.Out.Write(newPart(shown, now)); err != nil {
-			return err
-		}
-		shown = append([]byte{}, now...)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(logEvery):
-		}
-	}
-}
-
-// newPart returns what the end of a log has that its end some time before had not.
-func newPart(before, now []byte) []byte {
-	if bytes.HasPrefix(now, before) {
-		return now[len(before):]
-	}
-	// The window has moved: the longest end of before that now begins with is known.
-	for n := min(len(before), len(now)); n > 0; n-- {
-		if bytes.HasPrefix(now, before[len(before)-n:]) {
-			return now[n:]
-		}
-	}
-	return now
 }
 
 // completeTimeout bounds how long the Tab key waits for the hub.
 const completeTimeout = 2 * time.Second
 
-// complete returns the names that a field can have, for the shell's completion.
-func (v *verbs) complete(ctx context.Context, o op.Op, field string) []string {
+// Complete returns the names that a field can have, for the shell's completion.
+func (v *Verbs) Complete(ctx context.Context, o op.Op, field string) []string {
 	path := map[string]string{"snapshot": "/api/v1/snapshot", "volume": "/api/v1/volume", "image": "/api/v1/image"}[field]
 	_, route := o.MethodPath()
 	switch {
@@ -184,8 +130,8 @@ func (v *verbs) complete(ctx context.Context, o op.Op, field string) []string {
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
 
 // names lists the names of what a route lists.
-func (v *verbs) names(ctx context.Context, path string) (names []string) {
-	c, err := v.dial()
+func (v *Verbs) names(ctx context.Context, path string) (names []string) {
+	c, err := v.Dial()
 	if err != nil {
 		return nil
 	}
@@ -207,7 +153,7 @@ func (v *verbs) names(ctx context.Context, path string) (names []string) {
 }
 
 // completeName completes the name of a sandbox as the first argument.
-func (v *verbs) completeName(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (v *Verbs) completeName(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

@@ -1,0 +1,182 @@
+package verb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+)
+
+// execOptions are flags of a command in a sandbox.
+type execOptions struct {
+	env                   []string
+	dir, user, session    string
+	timeout               time.Duration
+	interactive, terminal bool
+}
+
+// addTo adds the flags that exec and run share.
+func (o *execOptions) addTo(f *pflag.FlagSet) {
+	f.StringArrayVarP(&o.env, "env", "e", nil, "Environment variable, NAME=value; NAME takes the value of this shell; repeatable")
+	f.StringVarP(&o.dir, "workdir", "w", "", "Working directory")
+	f.StringVar(&o.dir, "dir", "", "Working directory")
+	f.Lookup("dir").Hidden = true // the earlier name
+	f.StringVarP(&o.user, "user", "u", "", "User that runs the command, such as root; requires sudo in the sandbox")
+	f.DurationVar(&o.timeout, "timeout", 0, "Duration such as 30s after which the command is killed; 0: none")
+	f.BoolVarP(&o.interactive, "interactive", "i", false, "Forward standard input")
+	f.BoolVarP(&o.terminal, "tty", "t", false, "Run in a terminal")
+}
+
+func (v runner) exec() *cobra.Command {
+	var o execOptions
+	cmd := &cobra.Command{Use: "exec [flags] NAME [--] COMMAND [ARG…]", Short: "Run a command in a sandbox",
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: v.completeName,
+		Long: "Run a command in a sandbox. Output is streamed, and the exit code is the command's. Standard input is " +
+			"forwarded with -i only.\nA single argument is a line for bash; several are a program and its arguments. " +
+			"Flags after the name need -- before the command only if the command begins with a dash.",
+		Example: "  cove exec a ls -la /\n  cove exec -it a bash\n  cove exec a 'cd /tmp && ls | wc -l'\n  cove exec -u root a apt-get update\n" +
+			"  cat data.csv | cove exec -i a -- sort -u"}
+	run := v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
+		return v.execute(cmd.Context(), c.Guest(args[0]), commandLine(args[1:]), o)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// Flags can follow the name. The command's own flags, which follow the command, are not ours.
+		if len(args) > 1 {
+			if err := cmd.Flags().Parse(args[1:]); errors.Is(err, pflag.ErrHelp) {
+				return cmd.Help()
+			} else if err != nil {
+				return cmd.FlagErrorFunc()(cmd, err)
+			}
+			args = append(args[:1:1], cmd.Flags().Args()...)
+		}
+		if err := cli.Arguments(2, -1)(cmd, args); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+	cmd.Flags().SetInterspersed(false)
+	o.addTo(cmd.Flags())
+	cmd.Flags().StringVar(&o.session, "session", "", "Session that keeps the working directory")
+	return cmd
+}
+
+// commandLine is what bash runs. A single word may be a whole line.
+func commandLine(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return Quote(words)
+}
+
+// Quote writes words so that bash reads them as they are.
+func Quote(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// asUser returns the line that runs a line as another user, with the same environment and folder.
+func asUser(user, line string) string {
+	if user == "" {
+		return line
+	}
+	return "exec sudo -n -E -u " + Quote([]string{user}) + " -- bash -c " + Quote([]string{line})
+}
+
+// execute runs a line in a sandbox, streams, and turns the command's exit code into ours.
+func (v runner) execute(ctx context.Context, g *client.Guest, line string, o execOptions) error {
+	env, err := parseEnv(o.env)
+	if err != nil {
+		return err
+	}
+	line = asUser(o.user, line)
+	if o.terminal {
+		return v.runInTerminal(ctx, g, line, o.dir, env)
+	}
+	e := client.ExecOptions{Dir: o.dir, Env: env, Session: o.session, Timeout: o.timeout, Stdout: v.Std.Out, Stderr: v.Std.Err}
+	if o.interactive {
+		e.Stdin = v.Std.In
+	}
+	result, err := g.Exec(ctx, line, e)
+	switch {
+	case err != nil:
+		return err
+	case result.Status == "timed_out":
+		return &cli.Error{Code: 124, Msg: fmt.Sprintf("the command was killed: its timeout of %v expired", o.timeout)}
+	case result.ExitCode != 0:
+		return &cli.Error{Code: result.ExitCode}
+	}
+	return nil
+}
+
+// runInTerminal runs a line in a terminal, in place of its shell.
+func (v runner) runInTerminal(ctx context.Context, g *client.Guest, line, dir string, env map[string]string) error {
+	var first strings.Builder
+	first.WriteString("clear; ")
+	if dir != "" {
+		first.WriteString("cd " + Quote([]string{dir}) + " && ")
+	}
+	for name, value := range env {
+		first.WriteString("export " + name + "=" + Quote([]string{value}) + "; ")
+	}
+	first.WriteString("exec bash -c " + Quote([]string{line}) + "\n")
+	// The end of a pipe ends the program's input, not the terminal.
+	const endOfTransmission = "\x04"
+	in := io.MultiReader(strings.NewReader(first.String()), v.Std.In, strings.NewReader(endOfTransmission), forever{ctx})
+	return v.attach(ctx, g, client.ShellOptions{In: in, Out: v.Std.Out})
+}
+
+// forever is input that never comes.
+type forever struct{ ctx context.Context }
+
+func (f forever) Read([]byte) (int, error) {
+	<-f.ctx.Done()
+	return 0, io.EOF
+}
+
+// attach connects this terminal with one of the sandbox.
+func (v runner) attach(ctx context.Context, g *client.Guest, o client.ShellOptions) error {
+	if f, ok := v.Std.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		restore, resized, err := rawTerminal(ctx, f)
+		if err != nil {
+			return err
+		}
+		defer restore()
+		o.Resized = resized
+	}
+	code, err := g.Shell(ctx, o)
+	if err == nil && code != 0 {
+		return &cli.Error{Code: code}
+	}
+	return err
+}
+
+// parseEnv takes --env flags apart. A name without a value has the value that it has here.
+func parseEnv(pairs []string) (map[string]string, error) {
+	out, here := map[string]string{}, config.Environ()
+	for _, pair := range pairs {
+		if i := slices.IndexFunc(here, func(set string) bool { return strings.HasPrefix(set, pair+"=") }); i >= 0 {
+			pair = here[i]
+		}
+		key, value, given := strings.Cut(pair, "=")
+		if !given || key == "" {
+			return nil, &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("--env %q: use NAME=value, or the NAME of a variable that is set", pair)}
+		}
+		out[key] = value
+	}
+	return out, nil
+}
