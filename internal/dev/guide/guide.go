@@ -30,7 +30,7 @@ var Parts = []Part{
 	{"Capabilities", []string{"guide/terminal.md", "guide/files.md", "guide/code.md", "guide/browser.md",
 		"guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/skills.md", "guide/disks.md"}},
 	{"Operate", []string{"guide/deploy.md", "operation.md", "security.md", "guide/limits.md"}},
-	{"Coming from", []string{"guide/compare.md", "guide/from-aio.md", "e2b.md", "guide/from-agent-sandbox.md"}},
+	{"Coming from", []string{"guide/compare.md", "guide/from-aio.md", "e2b.md", "guide/from-docker.md", "guide/from-agent-sandbox.md"}},
 	{"Reference", []string{"mcp.md", "pages.md", "settings.md", "settings-hub.md", "errors.md"}},
 }
 
