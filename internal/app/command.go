@@ -155,7 +155,7 @@ func listen(cfg config.Aio) (net.Listener, error) {
 	if cfg.Door != "" {
 		return host.ListenDoor(cfg.Door, cfg.Listen)
 	}
-	return host.Listen(cfg.Listen)
+	return host.Listen(cfg.Listen, "AIO_LISTEN")
 }
 
 // announce prints the URLs of the server.

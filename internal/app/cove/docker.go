@@ -24,7 +24,7 @@ const Image = "cove-sandbox:latest"
 func openDocker(ctx context.Context, cfg config.Cove, aio string, log *slog.Logger) (sandbox.Provider, error) {
 	first := host.Beside("cove-container")
 	if first == "" {
-		return nil, errors.New("no cove-container program next to this one; build it with make build")
+		return nil, errors.New("no cove-container program next to this one; " + advise("build it with make build", "reinstall the package"))
 	}
 	c := docker.Config{
 		Dir: filepath.Join(cfg.State, "docker"), Host: cmp.Or(cfg.DockerHost, "unix:///var/run/docker.sock"),

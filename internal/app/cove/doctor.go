@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
@@ -65,7 +68,7 @@ func (v machineVerbs) doctor() *cobra.Command {
 	var fix bool
 	cmd := &cobra.Command{Use: "doctor",
 		Short: "Check what this machine, or a cluster, can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),
-		Long: "Check what this machine can do for sandboxes, and how to get what is missing. --fix does what can " +
+		Long: "Check what the running hub can do for sandboxes, or this machine if no hub answers or a setting is given. --fix does what can " +
 			"be done without a decision of yours: it installs packages, " +
 			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the " +
 			"Python environment. It prints each step first. " +
@@ -75,6 +78,11 @@ func (v machineVerbs) doctor() *cobra.Command {
 	cmd.Flags().BoolVar(&fix, "fix", false, "Fix what can be fixed, as root")
 	return withSettings(cmd, doctorSettings, func(ctx context.Context, cfg config.Cove, _ []string) error {
 		environ := config.Environ()
+		if !fix && !examinesMachine(cmd) {
+			if found, err := v.doctorOfHub(ctx); found {
+				return err
+			}
+		}
 		try := func(add adder) bool { return tryProvider(ctx, cfg, add) }
 		usable, list := examine(ctx, cfg, environ, try)
 		if fix && v.fix(ctx, &cfg, environ, list) {
@@ -88,13 +96,65 @@ func (v machineVerbs) doctor() *cobra.Command {
 	})
 }
 
+// examinesMachine reports whether a setting was given: it applies to this machine, not to the running hub.
+func examinesMachine(cmd *cobra.Command) (given bool) {
+	cmd.LocalNonPersistentFlags().Visit(func(*pflag.Flag) { given = true })
+	return given
+}
+
+// hubTimeout bounds how long doctor waits for the hub.
+const hubTimeout = 10 * time.Second
+
+// doctorOfHub prints what the running hub finds on its machine, with its user and settings. found is false if there is no hub, or
+// it does not show its findings to this caller.
+func (v machineVerbs) doctorOfHub(ctx context.Context) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	c, err := v.Dial()
+	if err != nil {
+		return false, nil //nolint:nilerr // examine this machine instead
+	}
+	defer c.Close()
+	info, err := c.Info(ctx)
+	if err != nil {
+		fmt.Fprintf(v.Text.Out, "no hub    at %s (%v): examining this machine\n", v.Address(), err)
+		return false, nil
+	}
+	fmt.Fprintf(v.Text.Out, "hub       %s, version %s\n", v.Address(), cli.Line(info.Version))
+	var list []Finding
+	if err := c.Call(ctx, http.MethodGet, "/api/v1/hub/doctor", nil, &list); err != nil {
+		fmt.Fprintf(v.Text.Out, "          shows its findings to administrators only (%v): examining this machine\n", err)
+		return false, nil
+	}
+	findings := make([]finding, len(list))
+	for i, f := range list {
+		findings[i] = finding{ok: f.OK, what: cli.Line(f.What), fix: cli.Line(f.Fix)}
+	}
+	printFindings(v.Text.Out, findings)
+	if info.EnvironmentsFault != "" {
+		return true, &cli.Error{Code: cli.ExitFailed, Msg: "environments: " + info.EnvironmentsFault}
+	}
+	return true, nil
+}
+
+// advise returns what to do in a checkout of the repository, or with an installed package.
+func advise(source, installed string) string {
+	if dir := host.Beside("cove"); dir != "" && host.IsFile(filepath.Join(filepath.Dir(filepath.Dir(dir)), "go.mod")) {
+		return source
+	}
+	return installed
+}
+
 func printFindings(w io.Writer, list []finding) {
 	for _, f := range list {
 		if f.ok {
 			fmt.Fprintln(w, "ok       ", f.what)
 			continue
 		}
-		fmt.Fprintf(w, "missing   %s\n          %s\n", f.what, f.fix)
+		fmt.Fprintln(w, "missing  ", f.what)
+		if f.fix != "" {
+			fmt.Fprintln(w, "         ", f.fix)
+		}
 	}
 }
 
@@ -123,18 +183,18 @@ func examine(ctx context.Context, cfg config.Cove, environ []string, provider fu
 		add(true, "Linux "+unix.ByteSliceToString(name.Release[:]), "")
 	}
 	if os.Geteuid() == 0 {
-		add(true, "root: every sandbox has its own users and all limits", "")
+		add(true, "root: every sandbox has its own users", "")
 	} else {
-		add(true, "no root: sandboxes have one user each, and limits only in a delegated cgroup", "")
+		add(true, "no root: sandboxes have one user each", "")
 	}
 	list = append(list, examineKernel()...)
 	list = append(list, examineState(cfg.State)...)
 	if aio, err := findAio(cfg.Aio); err != nil {
-		add(false, err.Error(), "run make build, or set --aio")
+		add(false, err.Error(), "")
 	} else {
 		add(true, "sandbox server: "+aio, "")
 		add(host.IsFile(markdownReader(aio)), "web pages as Markdown ("+filepath.Base(markdownReader(aio))+")",
-			"it must be in the folder of aio: run make build")
+			"it must be in the folder of aio: "+advise("run make build", "reinstall the package"))
 		usable = provider(add)
 	}
 	programs := proc.New(proc.Config{Env: environ})
@@ -193,9 +253,14 @@ func addAbilities(a sandbox.Abilities, add adder) {
 	}
 	if !slices.Contains(a.Isolation, "gvisor") {
 		add(false, "isolation gvisor: a separate user-space kernel for each sandbox",
-			"run as root, install runsc (scripts/deps gvisor builds it), and set --runsc if it is not in /usr/local/bin")
+			"run as root, install runsc"+advise(" (scripts/deps gvisor builds it)", "")+", and set --runsc if it is not in /usr/local/bin")
 	}
-	add(len(a.Limits) > 0, "limits: "+strings.Join(a.Limits, ", "), "")
+	if len(a.Limits) > 0 {
+		add(true, "limits: "+strings.Join(a.Limits, ", "), "")
+	} else {
+		add(false, "limits of CPU, memory and processes", "run the hub as root, or where a cgroup is delegated: "+
+			"systemd-run --user --scope -p Delegate=yes cove hub")
+	}
 	add(a.Pause, "pause and resume", "requires a cgroup with a freezer")
 	add(a.PauseToDisk, "pause to disk, of sandboxes with isolation gvisor",
 		"requires root and runsc; other sandboxes are paused in memory, or stopped, which keeps their disk only")

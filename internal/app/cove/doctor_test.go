@@ -1,12 +1,17 @@
+//go:build linux
+
 package cove
 
 import (
 	"encoding/json"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // TestDoctorOfTheHub: an administrator sees the findings of doctor on the hub's machine, and the warm
@@ -40,5 +45,48 @@ func TestDoctorOfTheHub(t *testing.T) {
 	}
 	if b := r.must(user, "GET", "/api/v1/hub", "").body; strings.Contains(b, "pools") {
 		t.Errorf("got %s for a tenant, want no pools", b)
+	}
+}
+
+// TestDoctorExaminesTheRunningHub: without a setting, doctor shows the findings of the hub, with the hub's user and settings.
+func TestDoctorExaminesTheRunningHub(t *testing.T) {
+	aio, err := os.Executable() // any program
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(c *config.Cove) { c.Aio = aio })
+	user, _ := r.key("acme", "user")
+	out, code := r.runLine(host.Streams{}, "doctor")
+	if code != 0 || !strings.HasPrefix(out, "hub       "+r.server.URL+", version 0\n") || strings.Contains(out, "a trial sandbox ran") {
+		t.Errorf("got %d %s, want the findings of the hub", code, out)
+	}
+	for _, f := range []string{"limits", "pause and resume"} {
+		ok, missing := strings.Contains(out, "ok        "+f), strings.Contains(out, "missing   "+f)
+		if ok == missing {
+			t.Errorf("got %s, want exactly one finding about %s", out, f)
+		}
+	}
+	r.admin = user
+	if out, _ := r.runLine(host.Streams{}, "doctor"); !strings.Contains(out, "administrators only") {
+		t.Errorf("got %s, want a note that the findings are for administrators", out)
+	}
+}
+
+// TestDoctorAdvisesUsersOfPackages: outside of the repository, no finding mentions its make targets.
+func TestDoctorAdvisesUsersOfPackages(t *testing.T) {
+	t.Parallel()
+	cfg := standard(t)
+	cfg.Aio, cfg.Venv = "/nowhere/aio", ""
+	_, list := examine(t.Context(), cfg, nil, func(add adder) bool {
+		addAbilities(sandbox.Abilities{}, add)
+		return true
+	})
+	for _, f := range list {
+		if text := f.what + f.fix; strings.Contains(text, "make ") || strings.Contains(text, "scripts/") {
+			t.Errorf("got %q, want advice for an installed package", text)
+		}
+		if f.ok && strings.Contains(f.what, "all limits") {
+			t.Errorf("got %q, want nothing about limits, which have a finding", f.what)
+		}
 	}
 }

@@ -373,5 +373,5 @@ func findAio(given string) (string, error) {
 	if aio := host.Beside("aio"); aio != "" {
 		return aio, nil
 	}
-	return "", errors.New("no aio program next to this one; build it, or set --aio")
+	return "", errors.New("no aio program next to this one; " + advise("run make build", "reinstall the package") + ", or set --aio")
 }

@@ -77,6 +77,6 @@ func venvFinding(cfg config.Cove) (ok bool, what, fix string) {
 	case building:
 		return false, what, "the hub is installing them: " + p.Step
 	}
-	return false, what, "each sandbox without an image installs a Python kernel on first use; to share packages, run make deps, " +
-		"or start the hub with --venv " + config.AutoVenv + ", which requires python3-venv"
+	return false, what, "each sandbox without an image installs a Python kernel on first use; to share packages, " +
+		advise("run make deps, or ", "install python3-venv, and ") + "start the hub with --venv " + config.AutoVenv
 }

@@ -256,7 +256,7 @@ func serveHub(ctx context.Context, cfg config.Cove, environ []string, version st
 // together with its children.
 func listen(cfg config.Cove) (net.Listener, error) {
 	if cfg.ListenFD == 0 {
-		return host.Listen(cfg.Listen)
+		return host.Listen(cfg.Listen, "COVE_LISTEN")
 	}
 	wait, err := proc.ReapInherited()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,13 +49,14 @@ const (
 	stopStreams = 500 * time.Millisecond // until streams and WebSockets are canceled
 )
 
-// Listen listens on host:port or unix:/path. It replaces an unused socket.
-func Listen(address string) (net.Listener, error) {
+// Listen listens on host:port or unix:/path. It replaces an unused socket. Errors name the variable that sets the address.
+func Listen(address, variable string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(address, "unix:")
 	if !ok {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", address, err)
+			return nil, fmt.Errorf("cannot listen on %s: %w; choose another address with --listen or %s=%s", address, err,
+				variable, otherAddress(address))
 		}
 		return l, nil
 	}
@@ -74,6 +76,16 @@ func Listen(address string) (net.Listener, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// otherAddress returns an example of another address: the next port.
+func otherAddress(address string) string {
+	name, port, err := net.SplitHostPort(address)
+	n, bad := strconv.Atoi(port)
+	if err != nil || bad != nil || n <= 0 || n >= 65535 {
+		return "127.0.0.1:18080"
+	}
+	return net.JoinHostPort(name, strconv.Itoa(n+1))
 }
 
 // Inherit returns the listening socket that the parent process opened as fd.
@@ -193,7 +205,7 @@ func listenInside(address string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	return Listen(address)
+	return Listen(address, "AIO_LISTEN")
 }
 
 func newServer(base context.Context, h http.Handler, log *slog.Logger) *http.Server {

@@ -4,10 +4,12 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -50,5 +52,20 @@ func TestInsideListensBeforeOutsideResponds(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatalf("serve: %v", err)
 		}
+	}
+}
+
+// TestUsedPort: the error about a used port names the setting, with another port.
+func TestUsedPort(t *testing.T) {
+	t.Parallel()
+	used, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer used.Close()
+	port := used.Addr().(*net.TCPAddr).Port
+	_, err = Listen(used.Addr().String(), "AIO_LISTEN")
+	if want := fmt.Sprintf("--listen or AIO_LISTEN=127.0.0.1:%d", port+1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
 	}
 }

@@ -39,7 +39,8 @@ const ExitHelp = `Exit codes:
   3  the server cannot be reached
   4  not authenticated, or not permitted
   5  route or resource not found
-  6  server error`
+  6  server error
+  130  interrupted with Ctrl-C`
 
 // Client describes how to reach the server.
 type Client struct {

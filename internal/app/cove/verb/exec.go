@@ -45,7 +45,7 @@ func (v runner) exec() *cobra.Command {
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: v.completeName,
 		Long: "Run a command in a sandbox. Output is streamed, and the exit code is the command's. Standard input is " +
 			"forwarded with -i only.\nA single argument is a line for bash; several are a program and its arguments. " +
-			"Flags after the name need -- before the command only if the command begins with a dash.",
+			"Flags can precede or follow the name; those after the command belong to the command.",
 		Example: "  cove exec a ls -la /\n  cove exec -it a bash\n  cove exec a 'cd /tmp && ls | wc -l'\n  cove exec -u root a apt-get update\n" +
 			"  cat data.csv | cove exec -i a -- sort -u"}
 	run := v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
