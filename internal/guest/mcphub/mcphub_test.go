@@ -110,6 +110,34 @@ func TestListsOfServers(t *testing.T) {
 	}
 }
 
+// TestDocumentedServers: the examples of the documentation are accepted where it says so.
+func TestDocumentedServers(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../../docs/mcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(b), "## Add servers to a sandbox")
+	blocks := strings.Split(section, "```")
+	if len(blocks) < 4 {
+		t.Fatalf("got %q, want a list for the file and a body for the request", section)
+	}
+	list, body := strings.TrimPrefix(blocks[1], "json"), strings.TrimPrefix(blocks[3], "json")
+	s, h := newService(t, Config{Extra: strings.TrimSpace(list)})
+	if names, err := s.List(t.Context(), ListIn{}); err != nil || !slices.Equal(names, []string{"file", "shell", "docs", "git"}) {
+		t.Errorf("%s: got %v, %v, want its servers", list, names, err)
+	}
+	var in AddIn
+	decoder := json.NewDecoder(strings.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&in); err != nil {
+		t.Fatalf("%s: got %v, want the body of POST /v1/mcp/servers", body, err)
+	}
+	if _, err := s.Add(t.Context(), in); err != nil || h.mounted[in.Name].Command != in.Command {
+		t.Errorf("%s: got %v, want it added", body, err)
+	}
+}
+
 // TestAddedServersPersist: servers that calls add survive a restart and can be removed; servers of files cannot be removed.
 func TestAddedServersPersist(t *testing.T) {
 	t.Parallel()
