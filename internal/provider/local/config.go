@@ -60,7 +60,8 @@ type Config struct {
 	LogSize      int64         // maximum size of each of the two log files of a sandbox
 	Log          *slog.Logger
 
-	withoutIDMaps bool // for tests: treats filesystems as if they did not support ID-mapped mounts
+	withoutIDMaps bool   // treats filesystems as if they did not support ID-mapped mounts
+	ids           uint32 // number of user IDs of a sandbox; see fitIDs
 }
 
 // Bind is a file or folder of the host that is visible inside.
@@ -108,5 +109,5 @@ func (c *Config) fill() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	return nil
+	return c.readIDMaps()
 }

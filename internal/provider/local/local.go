@@ -111,6 +111,7 @@ func (p *Provider) open(ctx context.Context, cfg Config) (err error) {
 		CommandEnv: cfg.CommandEnv, DoorEnv: cfg.DoorEnv, Env: cfg.Env, Defaults: cfg.Defaults,
 		Binds: cfg.Binds, FirstID: cfg.FirstID, Cgroup: cfg.Cgroup, Spares: cfg.Spares, MaxSpares: cfg.MaxSpares,
 		ReadyTimeout: cfg.ReadyTimeout, StopGrace: cfg.StopGrace, LogSize: cfg.LogSize, Log: cfg.Log, WithoutIDMaps: cfg.withoutIDMaps,
+		IDs:   cfg.ids,
 		Disks: p.disks, Volumes: p.volumes, Servers: &p.sockets,
 	})
 	if err != nil {

@@ -164,9 +164,26 @@ func TestProviderGVisor(t *testing.T) {
 func TestProviderWithoutRoot(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
-	const hub, payload, uid = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", 54322
+	const uid = 54322
+	runElsewhere(t, "TestProviderWithoutRoot", uid, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}, 20,
+		func(k kit) { providertest.Run(t, harness(k, "", "")) })
+}
+
+// TestRootOfUserNamespace runs sandboxes as root in a user namespace with 65,536 IDs, as in a container.
+func TestRootOfUserNamespace(t *testing.T) {
+	t.Parallel()
+	const base, count = 300_000_000, 65536
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: count}}
+	runElsewhere(t, "TestRootOfUserNamespace", base, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{}}, 5,
+		func(k kit) { providertest.RunPauses(t, harness(k, "", "")) })
+}
+
+// runElsewhere runs a test in a process with other attributes, whose user has an ID here. It must pass cases.
+func runElsewhere(t *testing.T, name string, uid int, sys *syscall.SysProcAttr, cases int, run func(kit)) {
+	const hub, payload = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD"
 	if os.Getenv(hub) != "" {
-		providertest.Run(t, harness(kit{os.Getenv(hub), os.Getenv(payload)}, "", ""))
+		run(kit{os.Getenv(hub), os.Getenv(payload)})
 		return
 	}
 	testenv.NeedRoot(t) // to become another user
@@ -187,15 +204,15 @@ func TestProviderWithoutRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(self, "-test.run=^TestProviderWithoutRoot$", "-test.v")
+	cmd := exec.Command(self, "-test.run=^"+name+"$", "-test.v")
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "TMPDIR=" + tmp, hub + "=" + k.hub, payload + "=" + k.payload}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.SysProcAttr = sys
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if n := strings.Count(string(out), "--- PASS"); n < 20 {
-		t.Errorf("only %d cases passed:\n%s", n, out)
+	if n := strings.Count(string(out), "--- PASS"); n < cases {
+		t.Errorf("only %d cases passed, want %d:\n%s", n, cases, out)
 	}
 }
 

@@ -14,13 +14,16 @@ import (
 // they share layers of disks.
 type idRanges struct {
 	first  uint32
+	size   uint32 // of a range
 	shared bool
 
 	mu   sync.Mutex
 	used map[uint32]bool
 }
 
-func newIDRanges(first uint32) *idRanges { return &idRanges{first: first, used: map[uint32]bool{}} }
+func newIDRanges(first, size uint32) *idRanges {
+	return &idRanges{first: first, size: size, used: map[uint32]bool{}}
+}
 
 // take returns an unused range.
 func (r *idRanges) take() (uint32, error) {
@@ -72,5 +75,5 @@ func (r *idRanges) of(n uint32) isolate.IDs {
 	if rootless() {
 		return isolate.IDs{}
 	}
-	return isolate.IDs{Base: r.first + n*disk.IDRange, Count: disk.IDRange}
+	return isolate.IDs{Base: r.first + n*disk.IDRange, Count: r.size}
 }

@@ -32,7 +32,7 @@ func ReadRecord(dir string) (raw []byte, d disk.Disk, err error) {
 type Restorer struct{ ids *idRanges }
 
 // NewRestorer returns a Restorer for a hub whose sandboxes use user IDs of the host from first on.
-func NewRestorer(first uint32) *Restorer { return &Restorer{newIDRanges(first)} }
+func NewRestorer(first uint32) *Restorer { return &Restorer{newIDRanges(first, disk.IDRange)} }
 
 // Restore adapts the record of a sandbox from a backup: a running sandbox becomes stopped, and the next request
 // starts it. It calls change before it saves the record.

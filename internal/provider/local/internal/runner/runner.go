@@ -49,6 +49,7 @@ type Config struct {
 
 	Binds         []Bind
 	FirstID       uint32
+	IDs           uint32 // number of user IDs of a sandbox; if it is less than disk.IDRange, all sandboxes share them
 	Cgroup        string // optional
 	Spares        int
 	MaxSpares     int
@@ -116,7 +117,7 @@ func (b *box) path(elem ...string) string {
 
 // Open determines how sandboxes can run here, with a trial sandbox. Call Adopt and then Run before other methods.
 func Open(ctx context.Context, cfg Config) (*Runner, error) {
-	r := &Runner{cfg: cfg, disks: cfg.Disks, table: sandbox.NewTable[*box](), ids: newIDRanges(cfg.FirstID)}
+	r := &Runner{cfg: cfg, disks: cfg.Disks, table: sandbox.NewTable[*box](), ids: newIDRanges(cfg.FirstID, cfg.IDs)}
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	var err error
 	if r.Sockets, err = openSockets(cfg.Dir); err != nil {
