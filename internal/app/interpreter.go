@@ -58,7 +58,10 @@ func shellOf(bashes *bash.Service) interpreter.Shell {
 
 // stripScript removes the types from a program on standard input with Node.js.
 const stripScript = `const {stripTypeScriptTypes: strip} = require("module")
-if (!strip) { console.error("TypeScript requires Node.js 22.13 or later; this is " + process.version); process.exit(3) }
+if (!strip) {
+  console.error("TypeScript requires Node.js 22.13 or later; this is " + process.version + "; run: npm install -g node@22")
+  process.exit(3)
+}
 process.removeAllListeners("warning")
 let code = ""
 process.stdin.on("data", d => code += d).on("end", () => {

@@ -31,6 +31,7 @@ onkeydown = (e) => { if (e.key === "Enter") { e.preventDefault(); input.value +=
 
 def look(desktop):
     eq("size", desktop.get_screen_size(), (1000, 700))
+    eq("pointer in the center", desktop.get_cursor_position(), (500, 350))
     image = Image.open(io.BytesIO(bytes(desktop.screenshot())))
     eq("screenshot", (image.format, image.size), ("PNG", (1000, 700)))
     eq("stream", b"".join(desktop.screenshot("stream"))[:8], b"\x89PNG\r\n\x1a\n")
@@ -43,7 +44,12 @@ def mouse(desktop):
     eq("dragged", desktop.get_cursor_position(), (200, 150))
     desktop.left_click(50, 60)
     desktop.double_click()
+    shot = lambda: Image.open(io.BytesIO(bytes(desktop.screenshot()))).convert("RGB")
+    before = shot()
     desktop.right_click()
+    until("the menu opens", lambda: shot() != before)
+    desktop.press("escape")
+    until("the menu closes", lambda: shot() == before)
     desktop.middle_click()
     desktop.scroll("up", 2)
     desktop.scroll("down", 3)

@@ -98,6 +98,8 @@ def files(sb):
     raises("missing", e2b.NotFoundException, lambda: sb.files.read("none"))
     raises("folder", e2b.InvalidArgumentException, lambda: sb.files.read("/tmp"))
     eq("exists", (sb.files.exists("a/b/c.txt"), sb.files.exists("none")), (True, False))
+    if hasattr(sb.files, "get_info"):
+        assert sb.files.get_info("a").size > 0, "a folder has no size"
     eq("mkdir", (sb.files.make_dir("d/e"), sb.files.make_dir("d/e")), (True, False))
     info = sb.files.get_info("a/b/c.txt") if hasattr(sb.files, "get_info") else None
     if info:

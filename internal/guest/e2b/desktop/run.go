@@ -200,6 +200,11 @@ func runServer(ctx context.Context, c *command) error {
 	if err := x11.AddAuthority(c.authority(), number, cookie); err != nil {
 		return err
 	}
+	if query != "" {
+		if err := c.centerPointer(ctx, number); err != nil {
+			return err
+		}
+	}
 	c.announce()
 	select {
 	case <-ctx.Done():
@@ -207,6 +212,20 @@ func runServer(ctx context.Context, c *command) error {
 	case <-done:
 		return errors.New("the display has ended")
 	}
+}
+
+// centerPointer moves the pointer to the center of a display, where it is when an X server starts.
+func (c *command) centerPointer(ctx context.Context, number int) error {
+	conn, err := c.dial(ctx, fmt.Sprintf(":%d", number))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	size, err := conn.Size(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Move(ctx, size.Div(2))
 }
 
 // linkSocket makes a display available under another number.

@@ -159,11 +159,11 @@ var names = map[string]string{
 	"r": "r", "java": "java",
 }
 
-// kernels are the languages of other Jupyter kernels: the name of the kernel and how to
-// install it.
+// kernels are the languages of other Jupyter kernels: the name of the kernel and the command
+// that installs it.
 var kernels = map[string]struct{ name, install string }{
-	"r":    {"ir", "install R and its kernel: install.packages('IRkernel'); IRkernel::installspec()"},
-	"java": {"java", "install a JDK and the kernel IJava or rapaio"},
+	"r":    {"ir", "run: sudo apt-get update && sudo apt-get install -y r-cran-irkernel && Rscript -e 'IRkernel::installspec()'"},
+	"java": {"java", "run: sudo apt-get update && sudo apt-get install -y default-jdk, then install a kernel named java, such as IJava"},
 }
 
 // language returns the runner of a language.

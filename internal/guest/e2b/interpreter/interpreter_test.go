@@ -248,7 +248,7 @@ func TestOtherKernels(t *testing.T) {
 		t.Errorf("R: got %v, want only the code, run by ir", lines)
 	}
 	lines = execute(t, s, map[string]any{"code": "1 + 1", "language": "java"})
-	if text, _ := lines[1]["value"].(string); lines[1]["type"] != "error" || !strings.Contains(text, "no kernel for java; install a JDK") {
+	if text, _ := lines[1]["value"].(string); lines[1]["type"] != "error" || !strings.Contains(text, "no kernel for java; run: sudo apt-get") {
 		t.Errorf("Java: got %v, want an error that says what to install", lines)
 	}
 	if status, text := send(t, s, http.MethodPost, "/contexts",
