@@ -119,7 +119,7 @@ func TestPendingReleasesLoopback(t *testing.T) {
 	t.Parallel()
 	const address = "127.41.32.23:8080"
 	p, home := makePending(t, "AIO_LOOPBACK="+address)
-	l, err := host.Listen("unix:" + filepath.Join(home, "outside"))
+	l, err := host.Listen("unix:"+filepath.Join(home, "outside"), "AIO_LISTEN")
 	if err != nil {
 		t.Fatal(err)
 	}

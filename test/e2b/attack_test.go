@@ -161,7 +161,8 @@ func controlRequests(p parties) []request {
 		{"files of a template", "GET", "/templates/x/files/y", "", 501, []string{"X-API-Key", p.ours}},
 		{"status of a build", "GET", "/templates/x/builds/y/status", "", 501, []string{"X-API-Key", p.ours}},
 		{"metrics of no sandbox", "GET", "/sandboxes/metrics", "", 400, []string{"X-API-Key", p.ours}},
-		{"metrics that name another tenant's sandbox", "GET", "/sandboxes/metrics?sandbox_ids=" + p.mine.ID, "", 200, []string{"X-API-Key", p.theirs}},
+		{"metrics that name another tenant's sandbox", "GET", "/sandboxes/metrics?sandbox_ids=" + p.mine.ID, "", 200,
+			[]string{"X-API-Key", p.theirs}},
 	}
 }
 

@@ -293,7 +293,7 @@ app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind
 	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/mcp/upstream surface/rest
 	api/toolset /web
 app/cove: /api /client /deploy app/cove/login app/cove/verb app/host filesystem/atomicfile auth network/certificate config
-	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc system/pyenv provider/docker provider/kubernetes
+	api/health hub system/isolate telemetry/metric api/op system/proc system/pyenv provider/docker provider/kubernetes
 	provider/local hub/replica sandbox surface/cli surface/mcp surface/mcp/upstream surface/rest /web
 
 # mains

@@ -21,7 +21,7 @@ type GlanceOut struct {
 }
 
 // glanceOp returns the preview for overviews of many sandboxes.
-func (s *Service) glanceOp() op.Op {
+func glanceOp(s *Service) op.Op {
 	return op.New(op.Spec{Name: "sandbox_glance", Route: "GET /api/v1/sandbox/{name}/glance", Tag: "sandbox",
 		Verb: "glance", ReadOnly: true, NoTool: true,
 		Doc: "Show a preview of a sandbox: a small picture of its display, or the end of its latest terminal. " +

@@ -140,7 +140,7 @@ func (s *Service) Ops() []op.Op {
 		op.Stream[AllEventsIn, Event](op.Spec{Name: "hub_events", Access: op.AccessRead, Route: "GET /api/v1/events",
 			Tag: "hub", Verb: "watch", ReadOnly: true,
 			Doc: "Follow the events of all sandboxes as server-sent events."}, s.AllEvents),
-		s.glanceOp(),
+		glanceOp(s),
 		renameOp(s),
 		op.New(op.Spec{Name: "hub_environments", Access: op.AccessRead, Route: "GET /api/v1/environment", Tag: "hub",
 			Verb: "environments", ReadOnly: true,
