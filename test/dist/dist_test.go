@@ -72,6 +72,12 @@ func TestDebianPackageServesInAnEmptyDebian(t *testing.T) {
 	if b, err := check.CombinedOutput(); err != nil || bytes.Count(b, []byte(": OK")) != 3 {
 		t.Errorf("checksums: got error %v and %s, want three files", err, b)
 	}
+	deb := exec.CommandContext(ctx, "dpkg-deb", "--field", "cove_9.8.7-rc1_"+runtime.GOARCH+".deb", "Recommends")
+	deb.Dir = out
+	// Without it, neither a hub nor a sandbox can install Python packages.
+	if b, err := deb.CombinedOutput(); err != nil || !strings.Contains(string(b), "python3-venv") {
+		t.Errorf("recommended packages: got error %v and %s, want python3-venv", err, b)
+	}
 	checkSBOM(t, filepath.Join(out, "cove-9.8.7-rc1-linux-"+runtime.GOARCH+".spdx.json"))
 
 	work := t.TempDir()

@@ -126,7 +126,7 @@ func (s *Service) ensurePython(ctx context.Context, name string, emit func(kerne
 		if _, ok := op.AsError(err); ok {
 			return err
 		}
-		return op.Errorf(op.Unavailable, "no Python kernel: %w", err)
+		return op.Errorf(op.Unavailable, "no Python kernel: %w; a hub provides one to its sandboxes with cove hub --venv auto", err)
 	}
 	_, _ = s.specs.get(ctx, 0) // kernelSpec reports the error
 	return nil
