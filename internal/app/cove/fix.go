@@ -95,11 +95,11 @@ func (v machineVerbs) fix(ctx context.Context, cfg *config.Cove, environ []strin
 	for _, f := range list {
 		if !f.ok && f.venv {
 			step("building the Python environment of sandboxes, which takes a minute", func() error {
-				with := *cfg
-				with.Venv = builtVenv(with)
-				err := buildVenv(ctx, with, environ, requirements, host.Log("error", "text", v.Std.Err))
+				c := newVenv(*cfg, environ, requirements, host.Log("error", "text", v.Std.Err))
+				defer c.Runner.Close()
+				err := buildVenv(ctx, c)
 				if err == nil {
-					cfg.Venv = with.Venv
+					cfg.Venv = c.Dir
 				}
 				return err
 			})

@@ -83,7 +83,7 @@ func requestFor(t *testing.T, o op.Op) request {
 	// E2B's clients address sandboxes by a different path.
 	path = strings.Replace(path, ofClient+"{id}", ofClient+"{name}", 1)
 	r := request{kind: want, method: method, path: path}
-	onSandbox, changes := strings.HasPrefix(path, ofSandbox) || strings.Contains(path, ofClient),
+	onSandbox, changes := strings.HasPrefix(path, ofSandbox) || strings.Contains(path, ofClient+"{name}"),
 		o.RequiredAccess(httptest.NewRequest(method, "/", nil)) != op.AccessRead
 	switch {
 	case isPinned:

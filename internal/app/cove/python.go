@@ -34,27 +34,33 @@ func startVenv(ctx context.Context, cfg config.Cove, environ []string, packages 
 	if err := errors.Join(os.MkdirAll(cfg.State, 0o700), os.MkdirAll(cfg.Venv, 0o755)); err != nil {
 		return cfg, nil, err
 	}
+	c := newVenv(cfg, environ, packages, log)
+	_ = pyenv.Prepare(ctx, c) // before sandboxes exist; buildVenv reports the error
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := buildVenv(ctx, cfg, environ, packages, log); err != nil && ctx.Err() == nil {
+		defer c.Runner.Close()
+		if err := buildVenv(ctx, c); err != nil && ctx.Err() == nil {
 			log.Error("sandboxes have no Python packages; the next start tries again", "error", err)
 		}
 	}()
 	return cfg, func() { cancel(); <-done }, nil
 }
 
-// buildVenv builds the Python environment of the settings. It takes a minute, once.
-func buildVenv(ctx context.Context, cfg config.Cove, environ []string, packages []byte, log *slog.Logger) error {
-	runner := proc.New(proc.Config{Env: environ, Log: log})
-	defer runner.Close()
-	log.Info("building the Python environment of sandboxes, once", "path", cfg.Venv)
-	err := pyenv.Build(ctx, pyenv.Config{Runner: runner, Python: isolate.Python, Dir: cfg.Venv, Packages: packages, Log: log})
-	if err != nil {
+// newVenv describes the environment that this program builds. The caller closes its Runner.
+func newVenv(cfg config.Cove, environ []string, packages []byte, log *slog.Logger) pyenv.Config {
+	return pyenv.Config{Runner: proc.New(proc.Config{Env: environ, Log: log}), Python: isolate.Python, Dir: builtVenv(cfg),
+		Packages: packages, Log: log}
+}
+
+// buildVenv builds the Python environment of sandboxes. It takes a minute, once.
+func buildVenv(ctx context.Context, c pyenv.Config) error {
+	c.Log.Info("building the Python environment of sandboxes, once", "path", c.Dir)
+	if err := pyenv.Build(ctx, c); err != nil {
 		return fmt.Errorf("%w; without Python packages in sandboxes, use --venv none", err)
 	}
-	log.Info("the Python environment is ready", "path", cfg.Venv)
+	c.Log.Info("the Python environment is ready", "path", c.Dir)
 	return nil
 }
 

@@ -63,7 +63,7 @@ telemetry/metric:
 auth/peer:
 system/disposition:
 system/proc: system/disposition
-system/pyenv: filesystem/atomicfile system/proc
+system/pyenv: system/proc
 network/socks:
 filesystem/subpath:
 system/sudo:

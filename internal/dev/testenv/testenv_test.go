@@ -42,6 +42,7 @@ func TestNeed(t *testing.T) {
 		{"own package", "1", empty, "openbox", "fatal: needs the program openbox"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("TEST_LANE", "test")
 			t.Setenv("CI", c.ci)
 			t.Setenv("PATH", c.path)
 			if got := verdict(func(tb testing.TB) { Need(tb, c.program) }); got != c.want {

@@ -51,28 +51,10 @@ func IsWritable(dir string) bool {
 	}
 }
 
-// Build builds an environment. If it fails, the folder has only the reason.
-func Build(ctx context.Context, c Config) error {
-	if err := c.prepare(); err != nil {
-		return fmt.Errorf("build the Python environment: %w", err)
-	}
-	b := &build{Config: c, half: filepath.Join(c.Dir, ".new")}
-	err := b.run(ctx)
-	err = errors.Join(err, os.RemoveAll(b.half))
-	if err == nil {
-		return nil
-	}
-	err = fmt.Errorf("build the Python environment: %w", err)
-	if ctx.Err() == nil {
-		writeProgress(c.Dir, Progress{Failure: err.Error()})
-	} else {
-		clearProgress(c.Dir) // the next start builds it
-	}
-	return err
-}
-
-// prepare creates the folder. It refuses one with files of others, which the environment would replace.
-func (c Config) prepare() error {
+// Prepare creates the folder of an environment, with the folders that programs search for packages: a
+// sandbox may see it through an overlay, which does not notice a folder that appears where it found none.
+// Build does it, too. It refuses a folder with files of others, which the environment would replace.
+func Prepare(ctx context.Context, c Config) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
@@ -85,6 +67,33 @@ func (c Config) prepare() error {
 		return fmt.Errorf("the folder %q is not empty; delete it, or select another one", c.Dir)
 	}
 	writeProgress(c.Dir, Progress{Step: "creating the environment"})
+	const question = "import ensurepip, sys, venv; print('lib/python%d.%d/site-packages' % sys.version_info[:2])"
+	res, err := c.Runner.Run(ctx, proc.Command{Path: c.Python, Args: []string{"-c", question}, Dir: "/"})
+	if err == nil && res.Exit.Code != 0 {
+		err = fmt.Errorf("%s cannot create environments: its modules venv and ensurepip are missing; %s", c.Python, Fix)
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(c.Dir, strings.TrimSpace(string(res.Stdout))), 0o755)
+	}
+	if err != nil && ctx.Err() == nil {
+		writeProgress(c.Dir, Progress{Failure: err.Error()})
+	}
+	return err
+}
+
+// Build builds an environment. If it fails, its folder has the reason.
+func Build(ctx context.Context, c Config) error {
+	b := &build{Config: c, half: filepath.Join(c.Dir, ".new")}
+	err := Prepare(ctx, c)
+	if err == nil {
+		err = errors.Join(b.run(ctx), os.RemoveAll(b.half))
+		if err != nil && ctx.Err() == nil {
+			writeProgress(c.Dir, Progress{Failure: err.Error()})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("build the Python environment: %w", err)
+	}
 	return nil
 }
 
@@ -97,9 +106,6 @@ type build struct {
 func (b *build) run(ctx context.Context) error {
 	if err := os.RemoveAll(b.half); err != nil { // of an interrupted build
 		return err
-	}
-	if _, err := b.command(ctx, b.Python, "-c", "import ensurepip, venv"); err != nil {
-		return fmt.Errorf("%s cannot create environments: its modules venv and ensurepip are missing; %s", b.Python, Fix)
 	}
 	if stderr, err := b.command(ctx, b.Python, "-m", "venv", b.half); err != nil {
 		return fmt.Errorf("%w: %s", err, lastLine(stderr))
@@ -160,27 +166,52 @@ func (b *build) moveScripts() error {
 	return nil
 }
 
-// publish moves the complete environment to its folder, its programs last.
+// publish moves the complete environment to its folder: packages, the kernel last of them, then programs.
 func (b *build) publish() error {
-	entries, err := os.ReadDir(b.half)
+	sites, err := filepath.Glob(filepath.Join(b.half, "lib", "python*", "site-packages"))
+	if err != nil || len(sites) != 1 {
+		return fmt.Errorf("found %d folders of packages, %w", len(sites), err)
+	}
+	site, err := filepath.Rel(b.half, sites[0])
 	if err != nil {
 		return err
 	}
-	for _, last := range []bool{false, true} {
-		for _, e := range entries {
-			if (e.Name() == "bin") != last {
-				continue
-			}
-			to := filepath.Join(b.Dir, e.Name())
-			if err := os.RemoveAll(to); err != nil { // of an interrupted build
-				return err
-			}
-			if err := os.Rename(filepath.Join(b.half, e.Name()), to); err != nil {
-				return err
-			}
+	isKernel := func(name string) bool { return strings.HasPrefix(name, "ipykernel") }
+	for _, move := range []struct {
+		dir  string
+		what func(name string) bool
+	}{
+		{site, func(name string) bool { return !isKernel(name) }},
+		{site, isKernel},
+		{".", func(name string) bool { return name != "lib" && name != "bin" }},
+		{".", func(name string) bool { return name == "bin" }},
+	} {
+		if err := b.move(move.dir, move.what); err != nil {
+			return err
 		}
 	}
 	clearProgress(b.Dir)
+	return nil
+}
+
+// move moves the selected entries of a folder.
+func (b *build) move(dir string, what func(name string) bool) error {
+	entries, err := os.ReadDir(filepath.Join(b.half, dir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !what(e.Name()) {
+			continue
+		}
+		to := filepath.Join(b.Dir, dir, e.Name())
+		if err := os.RemoveAll(to); err != nil { // of an interrupted build
+			return err
+		}
+		if err := os.Rename(filepath.Join(b.half, dir, e.Name()), to); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
