@@ -98,7 +98,7 @@ func (v machineVerbs) doctor() *cobra.Command {
 
 // examinesMachine reports whether a setting was given: it applies to this machine, not to the running hub.
 func examinesMachine(cmd *cobra.Command) (given bool) {
-	cmd.LocalNonPersistentFlags().Visit(func(*pflag.Flag) { given = true })
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { given = given || f.Changed })
 	return given
 }
 
