@@ -69,7 +69,7 @@ func Open(name, parent string) (*Root, error) {
 		c.dirs[ctrl] = dir
 	}
 	for _, ctrl := range controllers {
-		if c.dirs[ctrl] == "" {
+		if c.dirs[ctrl] == "" && ctrl != "freezer" { // inits freeze with signals instead
 			c.missing = append(c.missing, explainMissing(ctrl, errors.Join(why[ctrl], why["unified"])))
 		}
 	}

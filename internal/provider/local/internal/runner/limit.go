@@ -205,7 +205,7 @@ func (w *watcher) reportOOM(row *sandbox.Row[*box]) {
 	u := &row.Data.usage
 	if n := row.Data.group.OOMKills(); n > u.oomKills {
 		u.oomKills = n
-		message := fmt.Sprintf("out of memory: %d processes have been killed; raise the memory limit", n)
+		message := fmt.Sprintf("out of memory: processes killed: %d; raise the memory limit", n)
 		row.Publish(sandbox.Exceeded, message)
 		if err := w.runner.change(row, func(sb *sandbox.Sandbox) { sb.Message = message }); err != nil {
 			w.runner.cfg.Log.Warn("cannot record that a sandbox ran out of memory", "sandbox", row.Data.rec.Sandbox.ID, "error", err)
