@@ -24,6 +24,7 @@ var Presets = map[string]cli.Preset{
 	"sandbox_delete":   {Output: "name", Aliases: []string{"delete", "remove", "destroy"}},
 	"sandbox_get":      {Aliases: []string{"inspect", "show", "status"}},
 	"sandbox_rename":   {Output: "name"},
+	"sandbox_undelete": {Output: "name"},
 	"sandbox_pause":    {Output: "name", Aliases: []string{"suspend"}},
 	"sandbox_resume":   {Output: "name", Aliases: []string{"unpause"}},
 	"sandbox_stop":     {Output: "name"},
