@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -259,5 +260,33 @@ func harness(k kit, isolation, cgroup string) func(t *testing.T) providertest.Ha
 				kill9(t, hub, out)
 			},
 		}
+	}
+}
+
+// TestCloseWithAStoppedSandbox: nothing of the hub stays mounted if no sandbox runs, and the next hub starts the sandbox.
+func TestCloseWithAStoppedSandbox(t *testing.T) {
+	testenv.NeedRoot(t)
+	k := newKit(t)
+	cfg := k.config(t)
+	p := k.open(t, cfg)
+	sb, err := p.Create(t.Context(), sandbox.Spec{Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Stop(t.Context(), sb.ID), p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, " "+cfg.Dir+"/") {
+			t.Errorf("after Close: got the mount %s, want none", line)
+		}
+	}
+	p = k.open(t, cfg)
+	if err := errors.Join(p.Start(t.Context(), sb.ID), p.Delete(t.Context(), sb.ID), p.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -156,12 +156,17 @@ func (r *Runner) Close() error {
 	r.once.Do(func() {
 		r.table.Close(sandbox.ErrClosed)
 		spares := r.spares.close()
+		var sockets error
 		r.table.Each(func(b *box) {
-			if b != nil && b.run != nil {
+			switch {
+			case b == nil:
+			case b.run != nil:
 				b.run.Close()
+			case b.rec.Save == "": // the next hub creates them again
+				sockets = errors.Join(sockets, r.Sockets.remove(b.sockets))
 			}
 		})
-		r.end = errors.Join(unmountPrograms(r.cfg.Dir), r.Sockets.close(), r.groups.Close(), spares)
+		r.end = errors.Join(sockets, unmountPrograms(r.cfg.Dir), r.Sockets.close(), r.groups.Close(), spares)
 	})
 	return r.end
 }
