@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -335,8 +336,9 @@ func TestHubSignIn(t *testing.T) {
 		t.Error("the sandbox knows the hub's key")
 	}
 	out := strings.TrimSpace(h.must(t, "open", "a"))
-	jar := &http.Client{}
-	res, err := jar.Get(out)
+	jar, _ := cookiejar.New(nil) // it never fails
+	browser := &http.Client{Jar: jar}
+	res, err := browser.Get(out)
 	if err != nil {
 		t.Fatal(err)
 	}

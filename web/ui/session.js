@@ -11,7 +11,8 @@ export const opaque = self.origin === "null";
 export async function hasExpired(probe) {
   if (!opaque) return false;
   const answers = (/** @type {RequestMode} */ mode) => fetch(probe, { mode, cache: "no-store" }).then(() => true, () => false);
-  return (await answers("no-cors")) && !(await answers("cors"));
+  // In this order: a server that stops meanwhile is not one that rejects the pass, and a reload would show the browser's error.
+  return !(await answers("cors")) && (await answers("no-cors"));
 }
 
 /** isUnsaved reports whether this page would ask before it is closed. */

@@ -47,8 +47,9 @@ func SandboxExamples() Examples {
 // HubExamples returns values for the routes of a hub.
 func HubExamples() Examples {
 	e := Examples{
-		Files:  attackerFiles(),
-		Values: map[string]string{"name": "a", "id": "XRECORDX", "entry": "XENTRYX", "alias": "base"},
+		Files: attackerFiles(),
+		Values: map[string]string{"name": "a", "id": "XRECORDX", "entry": "XENTRYX", "alias": "base", "build": "XRECORDX", "hash": "XRECORDX",
+			"sandbox_ids": "XCLIENTX"},
 		Below: map[string][]string{"sandbox_proxy": {
 			"", "terminal?command=id", "v1/docs", "proxy/XPORTX/", "absproxy/XPORTX/",
 			"v1/file/download?path=XHOMEX/Downloads/invoice.html", "e2b/envd/files?path=Downloads/invoice.html",
