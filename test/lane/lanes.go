@@ -5,7 +5,7 @@ import "strings"
 // lanes are the test lanes that the targets of the Makefile run. CONTRIBUTING.md shows them in a table.
 var lanes = map[string]lane{
 	"unit":    {steps: []step{{packages: []string{"./..."}, skip: drivers, timeout: "10m"}}},
-	"test":    {steps: testSteps, together: true},
+	"test":    {steps: testSteps},
 	"engines": {steps: engineSteps},
 	"nightly": {steps: []step{{packages: []string{"./..."}, skip: []string{"/bench"}, race: true, timeout: "240m"}}, race: true},
 }
@@ -13,8 +13,7 @@ var lanes = map[string]lane{
 // drivers are packages that only run programs.
 var drivers = []string{"/test", "/bench"}
 
-// The packages that take longest come first. Both steps run at once: drivers keep the processors busy,
-// and most other tests wait.
+// The packages that take longest come first. Run concurrently, the steps take longer.
 var testSteps = []step{
 	{packages: []string{"./test/e2e", "./test/page", "./test/..."}, fresh: true, parallel: 2, timeout: "30m"},
 	{packages: []string{"./internal/provider/local", "./..."}, skip: drivers, parallel: 2, timeout: "30m"},

@@ -21,7 +21,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -94,27 +93,18 @@ func run(ctx context.Context, args []string) error {
 		if *repeat > 1 {
 			fmt.Printf("run %d of %d\n", i+1, *repeat)
 		}
-		var running sync.WaitGroup
-		ended := make([]error, len(steps))
-		for i, s := range steps {
-			running.Go(func() {
-				if ended[i] = ctx.Err(); ended[i] != nil {
-					return
-				}
-				cmd := s.command(ctx, *repeat > 1)
-				cmd.Env = append(os.Environ(), "TEST_LANE="+flags.Arg(0), "TEST_PROGRAMS="+programs, "TEST_TREE="+content)
-				if s.race {
-					cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
-				}
-				ended[i] = total.follow(cmd, *verbose)
-			})
-			if !l.together {
-				running.Wait()
+		for _, s := range steps {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
-		}
-		running.Wait()
-		if err := errors.Join(ended...); err != nil {
-			return err
+			cmd := s.command(ctx, *repeat > 1)
+			cmd.Env = append(os.Environ(), "TEST_LANE="+flags.Arg(0), "TEST_PROGRAMS="+programs, "TEST_TREE="+content)
+			if s.race {
+				cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+			}
+			if err := total.follow(cmd, *verbose); err != nil {
+				return err
+			}
 		}
 	}
 	total.print(os.Stdout, flags.Arg(0), time.Since(start).Round(time.Second), *slowest)
@@ -181,9 +171,8 @@ func spin(loops int) func() {
 
 // A lane is a set of tests that run together.
 type lane struct {
-	steps    []step
-	together bool // run the steps concurrently
-	race     bool // build the programs under test with the race detector, too
+	steps []step
+	race  bool // build the programs under test with the race detector, too
 }
 
 // A step is one call of go test.
