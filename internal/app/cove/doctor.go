@@ -112,7 +112,7 @@ func (v machineVerbs) doctorOfHub(ctx context.Context) (found bool, err error) {
 	defer cancel()
 	c, err := v.Dial()
 	if err != nil {
-		return false, nil //nolint:nilerr // examine this machine instead
+		return false, nil // examine this machine instead
 	}
 	defer c.Close()
 	info, err := c.Info(ctx)

@@ -154,7 +154,9 @@ func (q *query) write(ctx context.Context, w io.Writer, b []byte) error {
 func (q *query) run(ctx context.Context, w io.Writer, parts []part, v any) error {
 	for _, p := range parts {
 		if p.code == nil {
-			io.WriteString(w, p.text)
+			if _, err := io.WriteString(w, p.text); err != nil {
+				return err
+			}
 			continue
 		}
 		results := p.code.RunWithContext(ctx, v)

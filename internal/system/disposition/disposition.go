@@ -40,7 +40,7 @@ func Reset() error {
 		// Handled signals get their default when a program starts. These are handled and dropped.
 		signal.Notify(make(chan os.Signal, 1), s)
 		if ignored(s) { // the Go runtime does not handle it
-			sigaction(s, &action{}, nil)
+			sigaction(s, &action{}, nil) //nolint:errcheck // it succeeded for the query above
 		}
 	}
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, new(unix.Sigset_t), nil); err != nil {

@@ -3,6 +3,7 @@ package pyenv
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func ReadProgress(dir string) (p Progress, ok bool) {
 	defer f.Close()
 	b := make([]byte, progressSize)
 	n, err := f.ReadAt(b, 0)
-	if err != nil && err != io.EOF || json.Unmarshal(b[:n], &p) != nil {
+	if err != nil && !errors.Is(err, io.EOF) || json.Unmarshal(b[:n], &p) != nil {
 		return Progress{}, false
 	}
 	return p, !p.Done

@@ -75,7 +75,7 @@ func (v *Verbs) confirm(question string) error {
 	}
 	fmt.Fprint(v.Text.Err, question, " [y/N] ")
 	var answer string
-	fmt.Fscanln(in, &answer)
+	fmt.Fscanln(in, &answer) //nolint:errcheck // no answer is no
 	if !strings.HasPrefix(strings.ToLower(answer), "y") {
 		return &cli.Error{Code: cli.ExitFailed, Msg: "nothing was deleted"}
 	}

@@ -126,7 +126,7 @@ func (v runner) fetchResults(ctx context.Context, g *client.Guest, s *script) er
 	if err != nil {
 		return err
 	}
-	err = copier{v.Verbs}.downloadFolder(ctx, g, scriptFolder+"/.", arrived)
+	err = copier(v).downloadFolder(ctx, g, scriptFolder+"/.", arrived)
 	for there, here := range s.files {
 		there = filepath.Join(arrived, filepath.FromSlash(there))
 		if before, after := digest(here), digest(there); before != nil && bytes.Equal(before, after) {

@@ -46,6 +46,6 @@ func rawTerminal(ctx context.Context, f *os.File) (restore func(), resized <-cha
 	}()
 	return func() {
 		signal.Stop(changed)
-		term.Restore(int(f.Fd()), old)
+		term.Restore(int(f.Fd()), old) //nolint:errcheck // the terminal may be gone
 	}, sizes, nil
 }

@@ -53,7 +53,7 @@ func (d *describer) describe(path string) (entry, error) {
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		if info.IsDir() && e.Size == 0 {
-			e.Size = st.Blksize // some filesystems report no size, and clients expect one
+			e.Size = int64(st.Blksize) //nolint:unconvert // 32 bits on arm64; some filesystems report no size, which clients expect
 		}
 		e.Owner, e.Group = cachedName(&d.users, userNames, int(st.Uid)), cachedName(&d.groups, groupNames, int(st.Gid))
 	}

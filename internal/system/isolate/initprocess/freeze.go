@@ -84,7 +84,7 @@ func freeze() error {
 		top := slices.MinFunc(list, func(a, b process) int { return a.depth - b.depth }).depth
 		for _, p := range list {
 			if p.depth == top {
-				syscall.Kill(p.pid, unix.SIGSTOP)
+				syscall.Kill(p.pid, unix.SIGSTOP) //nolint:errcheck // it may have ended
 			}
 		}
 		return false, nil
@@ -100,7 +100,7 @@ func (f *freezer) thaw() error {
 	slices.SortFunc(list, func(a, b process) int { return b.depth - a.depth })
 	for _, p := range list {
 		if !f.stopped[p.pid] {
-			syscall.Kill(p.pid, unix.SIGCONT)
+			syscall.Kill(p.pid, unix.SIGCONT) //nolint:errcheck // it may have ended
 		}
 	}
 	return nil

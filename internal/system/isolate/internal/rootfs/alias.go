@@ -28,7 +28,7 @@ func (b *Builder) findAlias() error {
 	}
 	if err != nil {
 		b.Alias = protocol.Alias{}
-		return nil //nolint:nilerr // it is a file or a link of the sandbox
+		return nil // it is a file or a link of the sandbox
 	}
 	dir := os.NewFile(uintptr(fd), b.Alias.Path)
 	defer dir.Close()
