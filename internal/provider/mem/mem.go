@@ -251,6 +251,7 @@ func (p *Provider) keep(row *sandbox.Row[*box], sb sandbox.Sandbox) {
 }
 
 func (p *Provider) remove(row *sandbox.Row[*box]) {
+	row.Change(func(sb *sandbox.Sandbox) { sb.State = sandbox.Deleting }) // callers whose connections end look for the reason
 	row.Data.kill()
 	p.cfg.Store.mu.Lock()
 	delete(p.cfg.Store.boxes, row.Data.sb.ID)
