@@ -74,6 +74,11 @@ func launch(t *testing.T, cmd *exec.Cmd, env ...string) string {
 		defer mu.Unlock()
 		_, rest, ok := strings.Cut(log.String(), "serving on ")
 		address, rest, _ = strings.Cut(rest, "\n")
+		select {
+		case <-done:
+			t.Fatalf("the server ended: %s", log.String())
+		default:
+		}
 		return ok && rest != ""
 	})
 	return address
