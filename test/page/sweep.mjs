@@ -8,7 +8,7 @@ import { listen } from "./sweep_evil.mjs";
 import { plantScript } from "./sweep_plant.mjs";
 import { embeds, tops } from "./sweep_ways.mjs";
 
-const { AIO, AIO_HOME, KEY: key, KEY_URL: keyed, OPEN_URL: open, FULL: full } = process.env;
+const { AIO, AIO_HOME, KEY: key, KEY_URL: keyed, OPEN_URL: open, FULL: full, ONLY: only } = process.env;
 const targets = JSON.parse(readFileSync(process.env.TARGETS, "utf8"));
 const began = performance.now();
 const note = (text) => console.log(`${((performance.now() - began) / 1000).toFixed(1)} s: ${text}`);
@@ -247,16 +247,19 @@ class Visitor {
       await page.evaluate((all) => { for (const [n, to] of all.entries()) open(to, "w" + n); }, some.map((url) => tops[way](at, url)));
       const lost = () => some.filter((url) => !this.ended.some((to) => key(to) === key(url)));
       await until(`${this.title}: ${way}: all windows are there`, () => lost().length === 0, () => lost().join(" "));
-      const windows = this.context.pages().filter((p) => ![...this.homes.values()].includes(p));
+      const windows = this.windows();
       await this.loaded(windows);
       await this.idle(way);
       if (way === "window") await page.evaluate((n) => { for (let i = 0; i < n; i++) open("", "w" + i)?.postMessage({ type: "input", data: "echo message >> ~/owned\r" }, "*"); }, some.length);
       if (way === "back and forward") for (const p of windows) await this.goBack(p);
     }
     // Our page may have replaced the window that the attacker opened.
-    const windows = this.context.pages().filter((p) => ![...this.homes.values()].includes(p));
-    if (windows.length > 8) for (const p of windows) await p.close();
+    if (this.windows().length > 8) await this.closeWindows();
   }
+
+  windows() { return this.context.pages().filter((p) => ![...this.homes.values()].includes(p)); }
+
+  async closeWindows() { for (const p of this.windows()) await p.close(); }
 
   // goBack returns a window to the attacker's page, which comes from the cache and leaves again. A download has no history entry.
   async goBack(page) {
@@ -326,6 +329,7 @@ async function sweep(v, s) {
     }
   }
   await v.idle("everything");
+  await v.closeWindows(); // the browser does not close one that went back from an error page of its own
   note(`ok ${s.title}: ${all.length} addresses, ${visits} visits in ${((performance.now() - from) / 1000).toFixed(1)} s`);
 }
 
@@ -361,7 +365,7 @@ try {
   for (const session of [false, true]) {
     const v = await Visitor.begin(session ? "with a session" : "without credentials");
     if (session) for (const hub of [keyHub, { ...keyHub, at: keyed }]) await signIn(hub, await v.context.newPage());
-    for (const s of surfaces.filter((s) => Boolean(s.session) === session)) await sweep(v, s);
+    for (const s of surfaces.filter((s) => Boolean(s.session) === session && (!only || only.includes(s.title)))) await sweep(v, s);
     if (!session) {
       await download(v);
       await holdKeys(v);
