@@ -329,7 +329,7 @@ async function sweep(v, s) {
     }
   }
   await v.idle("everything");
-  await v.closeWindows(); // the browser does not close one that went back from an error page of its own
+  await v.closeWindows(); // the browser never closes a window that went back from its error page
   note(`ok ${s.title}: ${all.length} addresses, ${visits} visits in ${((performance.now() - from) / 1000).toFixed(1)} s`);
 }
 
