@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/e2b"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -369,7 +370,7 @@ func TestE2BMetrics(t *testing.T) {
 		if err != nil {
 			q.Fatal(err)
 		}
-		time.Sleep(62 * time.Second)
+		testenv.Advance(62 * time.Second)
 		metrics := func(from, to time.Duration) []e2b.Metric {
 			q.Helper()
 			in := e2b.MetricsIn{ID: made.SandboxID, Start: start.Add(from).Unix()}

@@ -52,7 +52,8 @@ def commands(sb):
     eq("user", sb.commands.run("id -un; echo $USER; cd ~; pwd", user="user").stdout, "user\nuser\n/home/user\n")
     eq("root", sb.commands.run("id -u; echo $HOME", user="root").stdout, "0\n/root\n")
 
-    eq("port 8080 is free", sb.commands.run("python3 -c \"import socket; socket.create_server(('', 8080)); print('free')\"").stdout, "free\n")
+    listen = "import socket; socket.create_server(('', 8080)); print('free')"
+    eq("port 8080 is free", sb.commands.run(f'python3 -c "{listen}"').stdout, "free\n")
 
     # Long output is complete and in order, before the end event.
     r = sb.commands.run("seq 1 400000")

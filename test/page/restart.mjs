@@ -33,7 +33,8 @@ try {
     await terminal.goto(`${address}/sandbox/a/terminal`);
     await until("a prompt", async () => /[$#]/.test(await rows(terminal)));
     await terminal.click("#new");
-    await until("two sessions", async () => new URLSearchParams(new URL(terminal.url()).hash.slice(1)).get("tabs")?.split(",").length === 2);
+    const tabs = () => new URLSearchParams(new URL(terminal.url()).hash.slice(1)).get("tabs");
+    await until("two sessions", async () => tabs()?.split(",").length === 2);
     await terminal.locator(".screen.shown .xterm-helper-textarea").focus();
     await terminal.keyboard.type("kept=be''fore; echo set-$?\n");
     await until("the command ran", async () => /set-0/.test(await rows(terminal)), () => rows(terminal));

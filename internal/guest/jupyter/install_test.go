@@ -1,7 +1,6 @@
 package jupyter
 
 import (
-	"archive/zip"
 	"context"
 	"os"
 	"path/filepath"
@@ -23,31 +22,7 @@ func kernelWheel(t *testing.T) string {
 	if err != nil || len(sites) != 1 {
 		t.Fatalf("packages of the project's environment: got %q, %v", sites, err)
 	}
-	path := filepath.Join(t.TempDir(), "thing-1.0-py3-none-any.whl")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z := zip.NewWriter(f)
-	for name, content := range map[string]string{
-		"thing.pth":                    sites[0] + "\n",
-		"thing-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n",
-		"thing-1.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-		"thing-1.0.dist-info/RECORD":   "",
-	} {
-		w, err := z.Create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return testenv.Wheel(t, "thing.pth", sites[0]+"\n")
 }
 
 // newBareService returns a service on a machine whose Python has no kernel.

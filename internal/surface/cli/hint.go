@@ -44,7 +44,7 @@ func sameRoute(pattern, route string) bool {
 // unknownFlag matches the parser's errors about flags that do not exist.
 var unknownFlag = regexp.MustCompile(`^unknown flag: --(\S+)|^unknown shorthand flag: '(.)' in -(\S+)`)
 
-// FlagError returns the error of an invalid command line, with the most similar flag.
+// FlagError explains an invalid command line and suggests the most similar flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	msg := err.Error()
 	hint := "see " + cmd.CommandPath() + " --help"

@@ -1,7 +1,6 @@
 package pyenv
 
 import (
-	"archive/zip"
 	"context"
 	"io"
 	"log/slog"
@@ -21,31 +20,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // wheel creates a package with one module.
 func wheel(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "thing-1.0-py3-none-any.whl")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z := zip.NewWriter(f)
-	for name, content := range map[string]string{
-		"thing.py":                     "answer = 42\n",
-		"thing-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n",
-		"thing-1.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-		"thing-1.0.dist-info/RECORD":   "",
-	} {
-		w, err := z.Create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return testenv.Wheel(t, "thing.py", "answer = 42\n")
 }
 
 func newConfig(t *testing.T, dir, packages string, env ...string) Config {
