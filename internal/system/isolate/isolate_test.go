@@ -51,7 +51,7 @@ func TestIsolate(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"run", testRun}, {"programs", testPrograms}, {"program is killed", testProgramIsKilled},
-		{"terminate", testTerminate}, {"start fails", testStartFails},
+		{"terminate", testTerminate}, {"start fails", testStartFails}, {"IDs are reused", testIDsAreReused},
 		{"cancel anywhere", testCancelAnywhere}, {"adopt", testAdopt}, {"freeze", testFreeze},
 		{"freeze by signal", testFreezeBySignal}, {"dial", testDial},
 		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
@@ -293,6 +293,20 @@ func testStartFails(t *testing.T) {
 				t.Errorf("processes %v remain, %v", pids, err)
 			}
 		})
+	}
+}
+
+// testIDsAreReused: Start ends although a new thread of this process has the ID of the thread that spawned init. Before,
+// it then waited forever.
+func testIDsAreReused(t *testing.T) {
+	for range 30 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte("20000"), 0); err != nil {
+			t.Fatal(err)
+		}
+		b := newBox(t)
+		if out, exit := b.run(isolate.Limits{}, "echo", "started"); out != "started\n" || exit.Code != 0 {
+			t.Fatalf("got %q, %v, want started", out, exit)
+		}
 	}
 }
 

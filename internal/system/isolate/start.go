@@ -49,8 +49,8 @@ type starter struct {
 	began  time.Time
 	stages []sandbox.Stage
 	conn   *net.UnixConn
-	trees  []int // detached mounts, to be sent and closed
-	thread int   // ID of the thread that spawns init; see waitThread
+	trees  []int    // detached mounts, to be sent and closed
+	thread *os.File // a file of the thread that spawns init; see waitThread
 	// spare: init must wait for its setup. fromSpare: init was a spare.
 	spare, fromSpare bool
 	// owners is the user namespace that host files are mounted with; see openOwners.
@@ -63,6 +63,9 @@ func (s *starter) close() {
 	}
 	if s.owners != nil {
 		s.owners.Close()
+	}
+	if s.thread != nil {
+		s.thread.Close()
 	}
 	for _, fd := range s.trees {
 		unix.Close(fd)
@@ -290,7 +293,10 @@ func (s *starter) spawnIn(g *cgroup.Group, attr *os.ProcAttr) (p *os.Process, en
 		defer unified.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(unified.Fd())
 	}
-	s.thread = thread.Run(func() {
+	thread.Run(func() {
+		if s.thread, err = os.Open("/proc/thread-self/comm"); err != nil {
+			return
+		}
 		entered = g.Enter()
 		if s.cfg.IDs.Count > 0 {
 			if err = thread.BecomeUser(s.cfg.IDs.Base); err != nil {
@@ -313,10 +319,11 @@ func (s *starter) spawnIn(g *cgroup.Group, attr *os.ProcAttr) (p *os.Process, en
 // the sandbox's control group, and the kernel could kill it when the group runs out of memory.
 func (s *starter) waitThread(ctx context.Context) error {
 	return cgroup.Poll(ctx, func() (bool, error) {
-		if s.thread == 0 {
+		if s.thread == nil {
 			return true, nil
 		}
-		_, err := os.Lstat(fmt.Sprintf("/proc/self/task/%d", s.thread))
+		// The file remains that of the thread, unlike its ID, which the next thread may get.
+		_, err := s.thread.ReadAt(make([]byte, 1), 0)
 		return err != nil, nil
 	})
 }

@@ -9,22 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run runs f on a thread that ends soon after f, and returns the thread's ID. It
-// is never the main thread, which cannot end and would keep what f changed.
-func Run(f func()) int {
-	ran := make(chan int)
+// Run runs f on a thread that ends soon after f. It is never the main thread, which
+// cannot end and would keep what f changed.
+func Run(f func()) {
+	ran := make(chan struct{})
 	go func() {
+		defer close(ran)
 		runtime.LockOSThread()
-		tid := unix.Gettid()
-		if tid != unix.Getpid() {
+		if unix.Gettid() != unix.Getpid() {
 			f()
-			ran <- tid
 			return // still locked: the thread ends
 		}
-		ran <- Run(f) // on another thread, because this goroutine holds the main thread
+		Run(f) // on another thread, because this goroutine holds the main thread
 		runtime.UnlockOSThread()
 	}()
-	return <-ran
+	<-ran
 }
 
 // BecomeUser changes the user of the calling thread, and of no other, and keeps its
