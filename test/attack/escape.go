@@ -7,12 +7,13 @@ import (
 	"hash/crc32"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // EscapeProgram is the package of the program that tries to escape, from the module's root:
@@ -52,34 +53,7 @@ func Outside(t *testing.T, dir string) []string {
 	total, _, _ := strings.Cut(string(mem), "\n")
 	return []string{"boot=" + string(boot), "memory=" + total, "secret=" + secret,
 		"socket=" + filepath.Join(dir, "control"), "abstract=" + abstract,
-		"tcp=" + tcp.Addr().String(), "pid=" + strconv.Itoa(startProcess(t))}
-}
-
-// lastPID is above the PIDs that the attempts use in the namespace of a sandbox.
-const lastPID = 20_000
-
-// startProcess starts a process outside and returns its PID, which no process inside has. In the namespace of test/lane, PIDs are
-// as small as inside, so it asks the kernel for a large one.
-func startProcess(t *testing.T) int {
-	t.Helper()
-	for range 100 { // others also start processes
-		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(lastPID)), 0); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command("sleep", "1000")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			cmd.Process.Kill() //nolint:errcheck // it has not ended
-			cmd.Wait()         //nolint:errcheck // it was killed
-		})
-		if cmd.Process.Pid > lastPID {
-			return cmd.Process.Pid
-		}
-	}
-	t.Fatalf("got no PID above %d", lastPID)
-	return 0
+		"tcp=" + tcp.Addr().String(), "pid=" + strconv.Itoa(testenv.ProcessWithHighPID(t))}
 }
 
 // Minimum numbers of attempts: on the host's kernel, and on another kernel, where emulated interfaces are not tried.

@@ -311,7 +311,7 @@ app/cove: /api /client /deploy app/cove/login app/cove/verb app/host filesystem/
 /bench/scale:
 dev/arch:
 dev/guide:
-/test/attack:
+/test/attack: dev/testenv
 /test/attack/route: app app/cove config api/op
 /test/cluster: dev/testenv filesystem/lockfile
 /test/contract:
