@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
-	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
@@ -97,7 +96,7 @@ func (r *Runner) adopt(ctx context.Context, b *box) error {
 			return err
 		}
 	}
-	if err := socket.MakeFolders(b.sockets); err != nil { // they do not survive a reboot
+	if err := r.Sockets.makeFolders(b.rec.Sandbox.ID); err != nil { // they do not survive a reboot
 		return err
 	}
 	if _, err := r.table.Adopt(*sb, b); err != nil {

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
-	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
-	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -26,20 +24,15 @@ func (r *Runner) Create(ctx context.Context, spec sandbox.Spec, from disk.Disk) 
 	if sb.Spec.Name == "" {
 		sb.Spec.Name = sb.ID
 	}
-	// The folders must exist before other calls can find the sandbox.
-	sockets := r.Sockets.Dir(sb.ID)
-	if err := socket.MakeFolders(sockets); err != nil {
-		return sandbox.Sandbox{}, errors.Join(err, r.spares.discard(spare))
-	}
 	ctx, row, err := r.table.Add(ctx, sb)
 	if err != nil {
-		return sandbox.Sandbox{}, errors.Join(err, tree.Remove(sockets), r.spares.discard(spare))
+		return sandbox.Sandbox{}, errors.Join(err, r.spares.discard(spare))
 	}
 	defer row.Release()
 	sb = row.Sandbox()
 	from.Layers, from.Ref = slices.Clone(from.Layers), cmp.Or(from.Ref, spec.Image)
 	row.Data = &box{
-		spare: spare.init, group: spare.group, dir: r.Dir(sb.ID), sockets: sockets,
+		spare: spare.init, group: spare.group, dir: r.Dir(sb.ID), sockets: r.Sockets.Dir(sb.ID),
 		rec: state{Sandbox: sb, Slot: spare.slot, Disk: from},
 	}
 	r.disks.Hold(from)

@@ -134,7 +134,7 @@ func Open(ctx context.Context, cfg Config) (*Runner, error) {
 	if r.groups.Has("io") {
 		r.launcher.device = cgroup.DeviceOf(cfg.Disks.Sandboxes())
 	}
-	r.spares = &spares{min: cfg.Spares, max: cfg.MaxSpares, groups: r.groups, ids: r.ids,
+	r.spares = &spares{min: cfg.Spares, max: cfg.MaxSpares, groups: r.groups, ids: r.ids, sockets: r.Sockets,
 		init: r.launcher.programs.init, background: r.table.Go, log: cfg.Log}
 	r.journal = &journal{disks: cfg.Disks, background: r.table.Go, log: cfg.Log, unsynced: map[string]bool{}}
 	r.watcher, r.cleaner = &watcher{runner: r}, &cleaner{runner: r}

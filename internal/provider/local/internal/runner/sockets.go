@@ -79,6 +79,9 @@ func (s *Sockets) ListenEgress(id string) (net.Listener, error) {
 	return l, err
 }
 
+// makeFolders creates the folders of a sandbox.
+func (s *Sockets) makeFolders(id string) error { return socket.MakeFolders(s.Dir(id)) }
+
 // remove removes the folder of a sandbox's sockets.
 func (s *Sockets) remove(dir string) error {
 	s.mu.Lock()

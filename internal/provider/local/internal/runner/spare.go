@@ -22,6 +22,7 @@ type spares struct {
 	min, max   int
 	groups     *cgroup.Root
 	ids        *idRanges
+	sockets    *Sockets
 	init       []string
 	background func(func(context.Context))
 	log        *slog.Logger
@@ -36,7 +37,7 @@ type spares struct {
 	until     time.Time // when target is reset to min
 }
 
-// spare is an init with the ID, user IDs and control group of its future sandbox.
+// spare is an init with the ID, user IDs, folder of sockets and control group of its future sandbox.
 type spare struct {
 	init  *isolate.Spare // nil: none was ready
 	id    string
@@ -82,7 +83,8 @@ func (s *spares) takeExcess(now time.Time) []spare {
 	return extra
 }
 
-// take returns an ID and a range of user IDs for a new sandbox and, if one is ready, an init. Call done afterwards.
+// take returns an ID, a range of user IDs and a folder of sockets for a new sandbox and, if one is ready, an init. Call
+// done afterwards.
 func (s *spares) take() (spare, error) {
 	s.mu.Lock()
 	s.count(time.Now())
@@ -93,8 +95,20 @@ func (s *spares) take() (spare, error) {
 		return got, nil
 	}
 	s.mu.Unlock()
+	return s.begin()
+}
+
+// begin returns a spare without an init.
+func (s *spares) begin() (spare, error) {
 	slot, err := s.ids.take()
-	return spare{id: sandbox.NewID(), slot: slot}, err
+	if err != nil {
+		return spare{}, err
+	}
+	x := spare{id: sandbox.NewID(), slot: slot}
+	if err := s.sockets.makeFolders(x.id); err != nil {
+		return spare{}, errors.Join(err, s.discard(x))
+	}
+	return x, nil
 }
 
 // done counts the end of a create, and prepares more spares.
@@ -112,12 +126,13 @@ const discardTimeout = time.Minute
 // discard ends a spare and releases its resources.
 func (s *spares) discard(x spare) error {
 	defer s.ids.free(x.slot)
+	err := s.sockets.remove(s.sockets.Dir(x.id))
 	if x.init == nil {
-		return nil
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), discardTimeout)
 	defer cancel()
-	return errors.Join(x.init.Close(), x.group.Remove(ctx))
+	return errors.Join(err, x.init.Close(), x.group.Remove(ctx))
 }
 
 // refill prepares spares up to the target, in the background.
@@ -154,18 +169,17 @@ func (s *spares) waitIdle(ctx context.Context) bool {
 
 // prepare adds a spare. It returns false if no more are required, or if it failed.
 func (s *spares) prepare(ctx context.Context) (more bool) {
-	slot, err := s.ids.take()
+	next, err := s.begin()
 	if err != nil {
 		return s.continueRefill(false)
 	}
-	next := spare{id: sandbox.NewID(), slot: slot}
 	if next.group, err = s.groups.Create(next.id, cgroup.Limits{}); err == nil {
-		if next.init, err = isolate.Prepare(ctx, s.init, s.ids.of(slot), next.group); err != nil {
+		if next.init, err = isolate.Prepare(ctx, s.init, s.ids.of(next.slot), next.group); err != nil {
 			err = errors.Join(err, next.group.Remove(context.WithoutCancel(ctx)))
 		}
 	}
 	if err != nil {
-		s.ids.free(slot)
+		err = errors.Join(err, s.discard(spare{id: next.id, slot: next.slot}))
 		if ctx.Err() == nil {
 			s.log.Warn("cannot prepare a process for the next sandbox", "error", err)
 		}
