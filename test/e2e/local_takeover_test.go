@@ -16,9 +16,9 @@ import (
 // attemptsOf is how many attempts takeover makes.
 const attemptsOf = 9
 
-// TestNobodyTakesTheServersPlace: programs of a sandbox, as its user and as root, can neither take over
+// TestNoProgramReplacesTheServer: programs of a sandbox, as its user and as root, can neither take over
 // the sockets of its server nor trace the server or init. They can do both with their own programs.
-func TestNobodyTakesTheServersPlace(t *testing.T) {
+func TestNoProgramReplacesTheServer(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestNobodyTakesTheServersPlace(t *testing.T) {
 	checkAttempts(t, "the hub", as(t, 0, "setpriv", "--bounding-set", "-all", program, fmt.Sprint(h.cmd.Process.Pid)), false)
 }
 
-func TestNobodyTakesTheServersPlaceGVisor(t *testing.T) {
+func TestNoProgramReplacesTheServerGVisor(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
 	runsc := testenv.GVisor(t)

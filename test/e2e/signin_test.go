@@ -15,7 +15,7 @@ import (
 func status(t *testing.T, reply string) int { t.Helper(); return attack.Status(t, reply) }
 
 // The program rejects attacks that succeeded against similar products.
-func TestNobodyGetsIn(t *testing.T) {
+func TestRequestsWithoutCredentialsAreRefused(t *testing.T) {
 	t.Parallel()
 	in := attack.NewSignIn(t)
 	// At this level, the log contains rejected requests.

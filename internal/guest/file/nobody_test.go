@@ -18,7 +18,7 @@ import (
 // folder prepared for it.
 const asNobody = "COVE_TEST_AS_NOBODY"
 
-// TestUnprivileged runs TestNobody as an unprivileged user.
+// TestUnprivileged runs TestFilesAsUserNobody as an unprivileged user.
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
@@ -37,17 +37,17 @@ func TestUnprivileged(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, path), []byte("old content\n"), 0o600))
 		must(t, os.Chmod(filepath.Join(dir, path), mode))
 	}
-	cmd := exec.Command(program, "-test.run=^TestNobody$", "-test.v")
+	cmd := exec.Command(program, "-test.run=^TestFilesAsUserNobody$", "-test.v")
 	cmd.Dir = dir
 	cmd.Env = []string{asNobody + "=" + dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir + "/mine"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestNobody") {
-		t.Errorf("got %v\n%s, want \"--- PASS: TestNobody\" in it", err, out)
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestFilesAsUserNobody") {
+		t.Errorf("got %v\n%s, want \"--- PASS: TestFilesAsUserNobody\" in it", err, out)
 	}
 }
 
-func TestNobody(t *testing.T) {
+func TestFilesAsUserNobody(t *testing.T) {
 	dir := os.Getenv(asNobody)
 	if dir == "" {
 		t.Skip("TestUnprivileged runs it")

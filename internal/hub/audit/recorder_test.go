@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestStrangersCannotFillTheLog: rejected requests of unauthenticated clients are recorded up to a rate limit.
-func TestStrangersCannotFillTheLog(t *testing.T) {
+// TestRejectedRequestsCannotFillTheLog: rejected requests of unauthenticated clients are recorded up to a rate limit.
+func TestRejectedRequestsCannotFillTheLog(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1, 0)
 	limit := refusals{now: func() time.Time { return now }}

@@ -155,8 +155,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestStanding: a standby replica stops on request and closes the connections that wait at it.
-func TestStanding(t *testing.T) {
+// TestStandbyReplicaStops: a standby replica stops on request and closes the connections that wait at it.
+func TestStandbyReplicaStops(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := start(t, dir, "a")
@@ -178,8 +178,8 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestStranger: a client without the key of the folder cannot forward connections or addresses.
-func TestStranger(t *testing.T) {
+// TestOnlyReplicasForwardConnections: a client without the key of the folder cannot forward connections or addresses.
+func TestOnlyReplicasForwardConnections(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := start(t, dir, "a")

@@ -204,8 +204,8 @@ func TestEveryReceiver(t *testing.T) {
 	}
 }
 
-// TestReceiverThatIsAway: a receiver that was unreachable gets all lines, and a restarted hub continues.
-func TestReceiverThatIsAway(t *testing.T) {
+// TestReceiverIsUnreachable: a receiver that was unreachable gets all lines, and a restarted hub continues.
+func TestReceiverIsUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var up atomic.Bool
