@@ -15,7 +15,7 @@ import (
 // Every example runs as described in examples/README.md, prints the documented output, and leaves no sandbox.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	testenv.Need(t, "go", "python3", "jq")
+	testenv.Need(t, "go", "python3")
 	pythons := map[string]string{} // by the first words of the command that needs it
 	for example, at := range map[string]string{"": "../sdk/.venv/bin/python",
 		"frameworks/": "../mcp/.venv-1/bin/python", "frameworks/pydantic": "../mcp/.venv-2/bin/python"} {

@@ -28,7 +28,7 @@ import (
 // and prints the documented output.
 func TestGuide(t *testing.T) {
 	t.Parallel()
-	testenv.Need(t, "go", "jq", "curl", "chromium", "Xtigervnc", "git")
+	testenv.Need(t, "go", "curl", "chromium", "Xtigervnc", "git")
 	blocks, err := guide.Blocks(os.DirFS("../../docs"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestGuide(t *testing.T) {
 // language. Where a group of tabs lacks it, the page shows the first tab.
 func TestGuideInOneLanguage(t *testing.T) {
 	testenv.Long(t)
-	testenv.Need(t, "go", "jq", "curl", "chromium", "Xtigervnc", "git")
+	testenv.Need(t, "go", "curl", "chromium", "Xtigervnc", "git")
 	blocks, err := guide.Blocks(os.DirFS("../../docs"))
 	if err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ type Part struct {
 var Parts = []Part{
 	{"Begin", []string{"guide/start.md", "guide/ways.md", "guide/many.md", "guide/interfaces.md"}},
 	{"Capabilities", []string{"guide/terminal.md", "guide/files.md", "guide/code.md", "guide/browser.md",
-		"guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/skills.md", "guide/disks.md"}},
-	{"Operate", []string{"guide/deploy.md", "operation.md", "security.md", "guide/limits.md"}},
+		"guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/egress.md", "guide/skills.md", "guide/disks.md"}},
+	{"Operate", []string{"guide/deploy.md", "guide/tenants.md", "operation.md", "security.md", "guide/limits.md"}},
 	{"Coming from", []string{"guide/compare.md", "guide/from-aio.md", "e2b.md", "guide/from-docker.md", "guide/from-agent-sandbox.md"}},
 	{"Reference", []string{"mcp.md", "pages.md", "settings.md", "settings-hub.md", "errors.md"}},
 }
@@ -61,7 +61,7 @@ func Render(docs fs.FS) ([]byte, error) {
 			return nil, err
 		}
 		fmt.Fprintf(&body, "<section class=\"chapter\" id=\"%s\" aria-labelledby=\"%[1]s-title\">\n", c.id)
-		if err := c.write(&body); err != nil {
+		if err := c.write(&body, docs); err != nil {
 			return nil, fmt.Errorf("render %s: %w", c.path, err)
 		}
 		if i+1 < len(chapters) {
@@ -253,7 +253,7 @@ func (c *chapter) resolveLinks(docs fs.FS, byPath map[string]*chapter) error {
 }
 
 // write renders the chapter. The page shows the blocks of a group as tabs.
-func (c *chapter) write(w *bytes.Buffer) error {
+func (c *chapter) write(w *bytes.Buffer, docs fs.FS) error {
 	open := false
 	for n := c.tree.FirstChild(); n != nil; n = n.NextSibling() {
 		block, isCode := n.(*ast.FencedCodeBlock)
@@ -269,6 +269,12 @@ func (c *chapter) write(w *bytes.Buffer) error {
 			b := blockOf(block, c)
 			fmt.Fprintf(w, "<figure class=\"block\"><figcaption>%s</figcaption><pre "+
 				"tabindex=\"0\"><code>%s</code></pre></figure>\n", b.Title(), html.EscapeString(b.Code))
+			continue
+		}
+		if image := pictureOf(n); image != nil {
+			if err := c.writePicture(w, docs, image); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := markdown.Renderer().Render(w, c.source, n); err != nil {
