@@ -90,7 +90,8 @@ func (k *Kernel) Execute(ctx context.Context, req Request, emit func(Output) err
 	}
 	p, forget := k.expect(newSink(k.cfg.OutputLimit), req.Silent)
 	defer forget()
-	c := &execution{k: k, p: p, emit: emit, grace: req.Grace, over: make(chan struct{})}
+	c := &execution{k: k, p: p, emit: emit, grace: req.Grace,
+		unread: make(chan struct{}), over: make(chan struct{})}
 	c.reply.MessageID = p.id
 	if c.grace <= 0 {
 		c.grace = defaultGrace
@@ -119,12 +120,13 @@ type execution struct {
 	replied, idled bool
 	ended          error       // why it was interrupted
 	canceled       atomic.Bool // interrupted because ctx ended
-	grace, pause   time.Duration
+	grace          time.Duration
 
+	unread  chan struct{} // closed when emit fails
 	over    chan struct{} // closed when wait returns
 	helpers sync.WaitGroup
 
-	graceOver, again, missing <-chan time.Time // nil: not armed
+	graceOver, missing <-chan time.Time // nil: not armed
 }
 
 // wait returns when the cell has ended: with a reply on shell and idle on iopub.
@@ -140,7 +142,7 @@ func (c *execution) wait(ctx context.Context) error {
 		select {
 		case <-c.p.sink.ready:
 			if c.deliver(c.p.sink.take()); c.emitErr != nil && c.ended == nil {
-				c.interrupt()
+				close(c.unread)
 				c.end(c.emitErr)
 			}
 		case m := <-c.p.reply:
@@ -160,10 +162,6 @@ func (c *execution) wait(ctx context.Context) error {
 		case <-done:
 			done = nil
 			c.end(context.Cause(ctx))
-		case <-c.again:
-			c.interrupt()
-			c.pause = max(c.pause/2, shortestPause)
-			c.again = time.After(c.pause)
 		case <-c.graceOver:
 			return fmt.Errorf("%w to an interrupt: %w", ErrUnresponsive, c.ended)
 		case <-beat.C:
@@ -186,19 +184,35 @@ func (c *execution) wait(ctx context.Context) error {
 	return nil
 }
 
-// interruptWith interrupts the cell when ctx ends. It does not wait for emit, which may be
+// interruptWith interrupts the cell when ctx ends or emit fails. It does not wait for emit, which may be
 // slow, but until the kernel has started the cell: before that it ignores the signal.
+//
+// The interrupt is repeated after half of the grace period, and then more and more often: the first one
+// may have been lost, but an early second one would disturb the cell's own cleanup.
 func (c *execution) interruptWith(ctx context.Context) {
 	select {
 	case <-ctx.Done():
+	case <-c.unread:
 	case <-c.over:
 		return
 	}
 	select {
 	case <-c.p.began:
-		c.canceled.Store(true)
-		c.interrupt()
 	case <-c.over:
+		return
+	}
+	c.canceled.Store(ctx.Err() != nil)
+	pause := c.grace / 2
+	for again := time.NewTimer(pause); ; again.Reset(pause) {
+		c.interrupt()
+		select {
+		case <-again.C:
+			pause = max(pause/2, shortestPause)
+		case <-c.p.idle:
+			return
+		case <-c.over:
+			return
+		}
 	}
 }
 
@@ -208,13 +222,10 @@ func (c *execution) interrupt() {
 	}
 }
 
-// end starts the grace period of an interrupted cell. The interrupt is repeated after half
-// of it, and then more and more often: the first one may have been lost, but an early
-// second one would disturb the cell's own cleanup.
+// end starts the grace period of an interrupted cell.
 func (c *execution) end(why error) {
 	if c.ended == nil {
-		c.ended, c.pause = why, c.grace/2
-		c.graceOver, c.again = time.After(c.grace), time.After(c.pause)
+		c.ended, c.graceOver = why, time.After(c.grace)
 	}
 }
 

@@ -120,6 +120,33 @@ func TestCancelDuringASlowReader(t *testing.T) {
 	}
 }
 
+// TestLostInterruptDuringASlowReader: an interrupt is repeated, even if nobody reads the output.
+func TestLostInterruptDuringASlowReader(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	const code = "import threading\nforever = threading.Event()\ntry:\n  print(1, flush=True)\n  forever.wait()\n" +
+		"except KeyboardInterrupt:\n  forever.wait()"
+	reply, err := k.Execute(ctx, Request{Code: code, Grace: time.Second}, func(o Output) error {
+		if ctx.Err() == nil {
+			k.mu.Lock()
+			var cell *pending
+			for _, p := range k.pending {
+				if p.sink != nil {
+					cell = p
+				}
+			}
+			k.mu.Unlock()
+			cancel()
+			<-cell.idle
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || reply.EName != "KeyboardInterrupt" {
+		t.Errorf("got %v and reply %+v, want canceled and KeyboardInterrupt", err, reply)
+	}
+}
+
 func TestShellCommandIsInterrupted(t *testing.T) {
 	t.Parallel()
 	k := start(t)
