@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
@@ -147,6 +150,57 @@ func TestExecFlags(t *testing.T) {
 	if out, _, code := h.cove(t, "", "exec", "-it", "a", line); code != 4 || !strings.Contains(out, "is a terminal") {
 		t.Errorf("got %q and exit code %d, want a terminal and 4", out, code)
 	}
+}
+
+// The end of a pipe ends what a terminal runs, also a program that has not started yet.
+func TestTerminalOfAPipe(t *testing.T) {
+	t.Parallel()
+	h := serveHub(t)
+	h.must(t, "create", "a")
+	for _, c := range []struct {
+		line, typed, want string
+		code              int
+	}{
+		{"shell a", "echo in $((1 + 1)); exit 5", "in 2", 5},
+		{"shell a", "echo in $((1 + 1))\nfalse\n", "in 2", 1},
+		{"shell a", "", "", 0},
+		{"exec -it a cat", "typed\n", "typed", 0},
+		{"exec -it a cat", "", "", 0},
+		{"exec -it a bash", "", "", 0},
+	} {
+		out, errs, code := h.cove(t, c.typed, strings.Fields(c.line)...)
+		if code != c.code || errs != "" || !strings.Contains(out, c.want) {
+			t.Errorf("cove %s with %q: got %q, %q and exit code %d, want %q and %d", c.line, c.typed, out, errs, code, c.want, c.code)
+		}
+	}
+}
+
+// Waiting for a sandbox that has failed ends with the reason.
+func TestWaitForAFailedSandbox(t *testing.T) {
+	t.Parallel()
+	h := serveHub(t)
+	h.must(t, "create", "a")
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", h.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists { // the first processes of sandboxes
+		children, _ := os.ReadFile(list) // empty if the thread has ended
+		for _, child := range strings.Fields(string(children)) {
+			pid, err := strconv.Atoi(child)
+			if err == nil {
+				err = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	h.must(t, "wait", "a", "--for", "failed")
+	if _, errs, code := h.cove(t, "", "wait", "a"); code == 0 || !strings.Contains(errs, `sandbox "a" failed: `) {
+		t.Errorf("got %q and exit code %d, want that the sandbox failed", errs, code)
+	}
+	h.must(t, "rm", "a")
 }
 
 // A detached command keeps running, its output is the log, and its port is reachable.

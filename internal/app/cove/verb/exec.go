@@ -134,18 +134,57 @@ func (v runner) runInTerminal(ctx context.Context, g *client.Guest, line, dir st
 		first.WriteString("export " + name + "=" + Quote([]string{value}) + "; ")
 	}
 	first.WriteString("exec bash -c " + Quote([]string{line}) + "\n")
-	// The end of a pipe ends the program's input, not the terminal.
-	const endOfTransmission = "\x04"
-	in := io.MultiReader(strings.NewReader(first.String()), v.Std.In, strings.NewReader(endOfTransmission), forever{ctx})
+	in := io.MultiReader(strings.NewReader(first.String()), v.Std.In, &endOfInput{ctx: ctx})
 	return v.attach(ctx, g, client.ShellOptions{In: in, Out: v.Std.Out})
 }
 
-// forever is input that never comes.
-type forever struct{ ctx context.Context }
+// endOfInput is what a terminal receives after the end of a pipe: Ctrl-D ends the input of the program, not the terminal. A
+// program that is starting discards it, so it is repeated.
+type endOfInput struct {
+	ctx   context.Context
+	again bool
+}
 
-func (f forever) Read([]byte) (int, error) {
-	<-f.ctx.Done()
-	return 0, io.EOF
+// repeatEnd is the time between two Ctrl-D.
+const repeatEnd = time.Second
+
+func (e *endOfInput) Read(b []byte) (int, error) {
+	if e.again {
+		next := time.NewTimer(repeatEnd)
+		defer next.Stop()
+		select {
+		case <-next.C:
+		case <-e.ctx.Done():
+			return 0, io.EOF
+		}
+	}
+	e.again = true
+	return copy(b, "\x04"), nil
+}
+
+// wholeLines ends the last line of its input.
+type wholeLines struct {
+	io.Reader
+	last byte
+}
+
+func (w *wholeLines) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	if n > 0 {
+		w.last = b[n-1]
+	} else if err == io.EOF && w.last != '\n' && w.last != 0 {
+		w.last = '\n'
+		return copy(b, "\n"), nil
+	}
+	return n, err
+}
+
+// lines returns the input of a shell: keys, or the lines of a pipe and then its end.
+func (v runner) lines(ctx context.Context) io.Reader {
+	if f, ok := v.Std.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return v.Std.In
+	}
+	return io.MultiReader(&wholeLines{Reader: v.Std.In}, &endOfInput{ctx: ctx})
 }
 
 // attach connects this terminal with one of the sandbox.

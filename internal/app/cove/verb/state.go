@@ -89,6 +89,8 @@ func waitFor(ctx context.Context, c *client.Client, name, want string) error {
 			return fmt.Errorf("sandbox %q was deleted while waiting for it to be %s", name, want)
 		case e.Sandbox != nil && e.Sandbox.Status == want:
 			return nil
+		case e.Sandbox != nil && e.Sandbox.Status == "failed" && want == "running":
+			return fmt.Errorf("sandbox %q failed: %s", name, cli.Line(e.Sandbox.Message))
 		}
 	}
 	return cmp.Or(context.Cause(ctx), io.ErrUnexpectedEOF)

@@ -144,7 +144,7 @@ func (v runner) shell() *cobra.Command {
 		Args: cli.Arguments(1, 1), ValidArgsFunction: v.completeName,
 		Long: "Open a terminal in a sandbox. The exit code is the shell's. --session joins an open session, including one that an agent uses.",
 		RunE: v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
-			return v.attach(cmd.Context(), c.Guest(args[0]), client.ShellOptions{Session: session, In: v.Std.In, Out: v.Std.Out})
+			return v.attach(cmd.Context(), c.Guest(args[0]), client.ShellOptions{Session: session, In: v.lines(cmd.Context()), Out: v.Std.Out})
 		})}
 	cmd.Flags().StringVar(&session, "session", "", "Session to join; empty opens a new one")
 	return cmd
