@@ -49,7 +49,7 @@ var unknownFlag = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^unknown flag: --(\S+)|^unknown shorthand flag: '(.)' in -(\S+)`)
 })
 
-// FlagError explains an invalid command line and suggests the most similar flag.
+// FlagError adds the most similar flag, or else the help command, to an error about flags.
 func FlagError(cmd *cobra.Command, err error) error {
 	msg := err.Error()
 	hint := "see " + cmd.CommandPath() + " --help"

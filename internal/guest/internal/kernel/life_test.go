@@ -101,14 +101,7 @@ func TestCancelDuringASlowReader(t *testing.T) {
 				return nil
 			}
 			canceled = true
-			k.mu.Lock()
-			var cell *pending
-			for _, p := range k.pending {
-				if p.sink != nil {
-					cell = p
-				}
-			}
-			k.mu.Unlock()
+			cell := k.runningCell()
 			cancel(cause)
 			<-cell.idle
 			testenv.Poll(t, "the reply", func() bool { return len(cell.reply) == 1 })
@@ -129,14 +122,7 @@ func TestLostInterruptDuringASlowReader(t *testing.T) {
 		"except KeyboardInterrupt:\n  forever.wait()"
 	reply, err := k.Execute(ctx, Request{Code: code, Grace: time.Second}, func(o Output) error {
 		if ctx.Err() == nil {
-			k.mu.Lock()
-			var cell *pending
-			for _, p := range k.pending {
-				if p.sink != nil {
-					cell = p
-				}
-			}
-			k.mu.Unlock()
+			cell := k.runningCell()
 			cancel()
 			<-cell.idle
 		}
@@ -145,6 +131,17 @@ func TestLostInterruptDuringASlowReader(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || reply.EName != "KeyboardInterrupt" {
 		t.Errorf("got %v and reply %+v, want canceled and KeyboardInterrupt", err, reply)
 	}
+}
+
+func (k *Kernel) runningCell() *pending {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.pending {
+		if p.sink != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 func TestShellCommandIsInterrupted(t *testing.T) {
