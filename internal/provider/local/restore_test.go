@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/layer"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -154,6 +155,7 @@ func hostileEntries(t *testing.T, outside string) hostileArchives {
 // hostileLinks are archives with links instead of folders and files that a hub opens, mounts or writes by name.
 func hostileLinks(t *testing.T, outside string) hostileArchives {
 	sum := strings.Repeat("0", 64)
+	work := "layers/0123456789abcdef/" + layer.WorkName
 	return hostileArchives{
 		"volume as a link": {pack(t, manifest(nil), file(volume+"/.data.json", volumeRecord),
 			link(volume+"/data", "/"), end), "must be a folder"},
@@ -162,7 +164,7 @@ func hostileLinks(t *testing.T, outside string) hostileArchives {
 		"tree as a link": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
 			link("layers/0123456789abcdef/root", "/"), end), "must be a folder"},
 		"work as a link": {pack(t, manifest(nil), folder("layers/0123456789abcdef"),
-			folder("layers/0123456789abcdef/work"), link("layers/0123456789abcdef/work/root", "/"), end), "must be a folder"},
+			folder(work), link(work+"/root", "/"), end), "must be a folder"},
 		"base as a link": {pack(t, manifest(nil), link("base/0123456789abcdef", "/"), end), "must be a folder"},
 		"tree of a base": {pack(t, manifest(nil), folder("base/0123456789abcdef"),
 			link("base/0123456789abcdef/var", outside), end), "must be a folder"},
@@ -327,15 +329,15 @@ func TestBackupOfEverySection(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	sum := strings.Repeat("a", 64)
 	for name, text := range map[string]string{
-		"lock":                            "",
-		"keys.json":                       "{}",
-		"audit/head":                      "1",
-		"audit/00000001.log":              "line",
-		"secrets/ann/TOKEN":               "sealed",
-		"disk/0123456789abcdef/root/f":    "changed",
-		"disk/0123456789abcdef/work/x/f":  "work",
-		"base/0123456789abcdef/var/lib/f": "base",
-		"sandboxes/sb-1/log.0":            "output",
+		"lock":                         "",
+		"keys.json":                    "{}",
+		"audit/head":                   "1",
+		"audit/00000001.log":           "line",
+		"secrets/ann/TOKEN":            "sealed",
+		"disk/0123456789abcdef/root/f": "changed",
+		"disk/0123456789abcdef/" + layer.WorkName + "/x/f": "work",
+		"base/0123456789abcdef/var/lib/f":                  "base",
+		"sandboxes/sb-1/log.0":                             "output",
 		"sandboxes/sb-1/state.json": `{"sandbox":{"id":"sb-1","spec":{"name":"a"}},"slot":3,"layers":["0123456789abcdef"],` +
 			`"image":{"layers":["` + from + `/images/layers/` + sum + `/root"]}}`,
 		"snapshots/e3b0c44298fc1c14/s.json":    `{"snapshot":{"name":"s"},"layers":["0123456789abcdef"],"base":"0123456789abcdef"}`,
