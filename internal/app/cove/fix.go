@@ -34,10 +34,10 @@ func examineKernel() (list []finding) {
 	if err != nil {
 		return nil
 	}
-	for _, m := range []struct{ name, brings string }{{"overlay", "disks of sandboxes"},
-		{"btrfs", "snapshots and forks in milliseconds, enforced disk limits"}} {
+	for _, m := range []struct{ name, use string }{{"overlay", "for disks of sandboxes"},
+		{"btrfs", "for fast snapshots and forks, and enforced disk limits, if the hub is root"}} {
 		ok := strings.Contains(string(known), "\t"+m.name+"\n")
-		list = append(list, finding{ok, fmt.Sprintf("%s (the kernel's %s)", m.brings, m.name),
+		list = append(list, finding{ok, fmt.Sprintf("kernel module %s, %s", m.name, m.use),
 			"load the kernel module: modprobe " + m.name, repair{module: m.name}})
 	}
 	if b, err := os.ReadFile("/proc/sys/" + userNamespaces); err == nil && strings.TrimSpace(string(b)) == "0" {

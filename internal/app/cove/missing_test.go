@@ -10,9 +10,9 @@ import (
 func TestMissingIsOneLine(t *testing.T) {
 	t.Parallel()
 	got := summarize([]string{
-		"no memory control: permission denied; run as root", "disk quotas: measured: no", "separate users (requires root): one",
+		"memory control: permission denied; run as root", "disk quotas: measured: no", "separate users (requires root): one",
 	}, true)
-	if want := "missing here: no memory control, disk quotas, separate users; cove doctor describes them"; got != want {
+	if want := "missing here: memory control, disk quotas, separate users; cove doctor describes them"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := summarize([]string{"a: b"}, false); strings.Contains(got, delegate) != (os.Geteuid() != 0) {

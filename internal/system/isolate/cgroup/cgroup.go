@@ -84,9 +84,9 @@ func Open(name, parent string) (*Root, error) {
 
 func explainMissing(ctrl string, why error) string {
 	if why != nil {
-		return fmt.Sprintf("no %s control: %v; run as root, or as systemd-run --user --scope -p Delegate=yes cove hub", ctrl, why)
+		return fmt.Sprintf("%s control: %v; run as root, or as systemd-run --user --scope -p Delegate=yes cove hub", ctrl, why)
 	}
-	return fmt.Sprintf("no %s control: the kernel or the parent group does not have that cgroup controller", ctrl)
+	return fmt.Sprintf("%s control: the kernel or the parent group does not have that cgroup controller", ctrl)
 }
 
 // leaf is the group that the hub moves itself to: a group with controllers for its children must not
