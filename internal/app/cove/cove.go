@@ -3,6 +3,7 @@
 package cove
 
 import (
+	"context"
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/client"
@@ -11,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/surface/cli/query"
 )
 
 // Command is the command line of cove: hub, doctor, config, a verb for every
@@ -45,7 +47,10 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 		}})
 	cli.Add(root, cli.Config{Table: table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err,
 		Person: func() bool { return host.IsTerminal(std.Out) },
-		Short:  true, Program: "cove", Units: verb.Units, Presets: verb.Presets, Complete: v.Complete})
+		Short:  true, Program: "cove", Units: verb.Units, Presets: verb.Presets, Complete: v.Complete,
+		Select: func(_ context.Context, language, expression string) (cli.Selection, error) {
+			return query.Compile(language, expression)
+		}})
 	v.Add(root)
 	t.Add(root, login.Verbs{Std: std, Text: text, Agent: v.Agent, ExitCode: verb.WithExitCode})
 	addLocal(root, v, version, t)

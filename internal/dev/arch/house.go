@@ -272,6 +272,7 @@ hub: filesystem/atomicfile auth network/certificate network/egress hub/access hu
 
 # surfaces +
 surface/cli: api/op auth/peer api/spell
+surface/cli/query:
 surface/rest: api/op auth/origin
 surface/mcp/upstream: api/op telemetry/span api/toolset
 surface/mcp: api/op telemetry/span api/spell api/toolset surface/mcp/upstream
@@ -294,10 +295,11 @@ app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind
 	api/toolset /web
 app/cove: /api /client /deploy app/cove/login app/cove/verb app/host filesystem/atomicfile auth network/certificate config
 	api/health hub system/isolate telemetry/metric api/op system/proc system/pyenv provider/docker provider/kubernetes
-	provider/local hub/replica sandbox surface/cli surface/mcp surface/mcp/upstream surface/rest /web
+	provider/local hub/replica sandbox surface/cli surface/cli/query surface/mcp surface/mcp/upstream
+	surface/rest /web
 
 # mains
-/cmd/aio-markdown: document/markdown
+/cmd/aio-markdown: document/markdown surface/cli/query
 /cmd/cove-container: system/containerinit
 /cmd/cove-init: system/isolate/initprocess system/sudo
 /cmd/aio: app app/host config system/proc surface/cli

@@ -52,7 +52,8 @@ var libraries = []Library{
 	{Path: "github.com/spf13/pflag", By: []string{
 		"internal/app/cove", "internal/app/cove/verb", "internal/app/host", "internal/surface/cli",
 	}, Reason: flagReason},
-	{Path: "github.com/itchyny/gojq", By: []string{"internal/surface/cli"}, Reason: "--jq and -o jsonpath select from the output of a verb"},
+	{Path: "github.com/itchyny/gojq", By: []string{"internal/surface/cli/query"},
+		Reason: "--jq and -o jsonpath select from the output of a verb"},
 	{Path: "golang.org/x/term", By: []string{"internal/app/cove/login", "internal/app/cove/verb", "internal/app/host"},
 		Reason: "only the command line has a terminal"},
 	{Path: "go.yaml.in/yaml/v3",
@@ -62,7 +63,7 @@ var libraries = []Library{
 		},
 		Tests:  []string{"internal/app/cove", "internal/hub/agentsandbox", "internal/provider/kubernetes", "test/e2e"},
 		Reason: "the API speaks JSON; only files of users and -o yaml are YAML"},
-	{Path: "github.com/BurntSushi/toml", By: []string{"internal/guest/agentconfig"}, Reason: "only the configuration of Codex is TOML"},
+	{Path: "github.com/pelletier/go-toml/v2", By: []string{"internal/guest/agentconfig"}, Reason: "only the configuration of Codex is TOML"},
 
 	// Documents: untrusted input, read by a separate program
 	{Path: "codeberg.org/readeck/go-readability", By: []string{"internal/document/markdown"}, Reason: documentReason},

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
@@ -116,9 +116,10 @@ func planCodex(c Config) ([]file, error) {
 // checkTOML returns the line of the first error in a TOML document. It does not quote the document, which may contain keys.
 func checkTOML(text string) error {
 	var tree map[string]any
-	_, err := toml.Decode(text, &tree)
-	if e, ok := errors.AsType[toml.ParseError](err); ok {
-		return fmt.Errorf("line %d", e.Position.Line)
+	err := toml.Unmarshal([]byte(text), &tree)
+	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, _ := e.Position()
+		return fmt.Errorf("line %d", line)
 	}
 	return err
 }

@@ -76,6 +76,8 @@ type Config struct {
 	// Units are the units of numeric fields that are durations, by name. Flags accept durations such as 90m, and plain numbers of
 	// these units.
 	Units map[string]time.Duration
+	// Select compiles an expression of --jq and -o jsonpath.
+	Select Select
 	// Presets are the defaults of verbs, by operation name.
 	Presets map[string]Preset
 	// Complete returns the possible values of a field for shell completion; nil means none.

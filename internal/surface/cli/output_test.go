@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/surface/cli/query"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
@@ -56,6 +57,7 @@ func shortTool(t *testing.T) func(args ...string) (string, int) {
 			RunE: func(*cobra.Command, []string) error { return nil }}
 		Add(root, Config{
 			Table: table, Client: &Client{URL: server.URL}, Stdout: &out, Stderr: &out, Person: func() bool { return false }, Short: true,
+			Select:   selectHere,
 			Presets:  map[string]Preset{"box_make": {Output: "name", Aliases: []string{"create"}}},
 			Complete: func(_ context.Context, o op.Op, field string) []string { return []string{o.Name + "-" + field} },
 		})
@@ -68,6 +70,10 @@ func shortTool(t *testing.T) func(args ...string) (string, int) {
 		}
 		return out.String(), Code(err)
 	}
+}
+
+func selectHere(_ context.Context, language, expression string) (Selection, error) {
+	return query.Compile(language, expression)
 }
 
 func TestOutputInAScriptIsShort(t *testing.T) {

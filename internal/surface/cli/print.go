@@ -131,8 +131,8 @@ func (r *run) show(b []byte) error {
 		return &Error{ExitServer, fmt.Sprintf("invalid JSON in response: %v", err)}
 	}
 	w := bufio.NewWriter(r.Stdout)
-	if r.query != nil {
-		return cmp.Or(r.query.write(r.ctx, w, b), outputError(w.Flush()))
+	if r.selection != nil {
+		return r.writeSelection(b)
 	}
 	switch r.formatOf(v) {
 	case "yaml":

@@ -31,7 +31,7 @@ type run struct {
 	file       string
 	stream     bool
 	jq         string // expression that selects from the output
-	query      *query
+	selection  Selection
 	ctx        context.Context // of the invocation
 }
 
@@ -63,11 +63,11 @@ func (r *run) do(ctx context.Context, args []string) error {
 		r.output = "name"
 	}
 	var err error
-	if r.query, err = newQuery(r.jq, r.output); err != nil {
+	if r.selection, err = r.compile(ctx); err != nil {
 		return err
 	}
 	r.ctx = ctx
-	if r.output != "" && r.query == nil && !slices.Contains(formats, r.output) {
+	if r.output != "" && r.selection == nil && !slices.Contains(formats, r.output) {
 		return &Error{ExitUsage, fmt.Sprintf("invalid output format %q; use %s or jsonpath=TEMPLATE", r.output, strings.Join(formats, ", "))}
 	}
 	if err := r.assign(args); err != nil {
