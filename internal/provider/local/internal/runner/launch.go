@@ -46,17 +46,17 @@ func (l *launcher) queue(ctx context.Context) (leave func(), err error) {
 
 // launch starts the isolated program.
 func (l *launcher) launch(ctx context.Context, b *box, spec sandbox.Spec) (*isolate.Handle, []sandbox.Stage, error) {
+	limited := l.limitSpare(b, spec)
 	cfg, closeFiles, err := l.isolation(b, spec)
+	limitErr := <-limited
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, limitErr)
 	}
 	defer closeFiles()
-	if b.spare != nil && cfg.Runtime {
-		err = errors.Join(b.spare.Close(), b.group.Set(l.groupLimits(spec.Resources))) // a runtime requires a different init
+	if err = limitErr; b.spare != nil && cfg.Runtime {
+		err = errors.Join(err, b.spare.Close()) // a runtime requires a different init
 		b.spare = nil
-	} else if b.spare != nil {
-		err = b.group.Set(l.groupLimits(spec.Resources)) // the group exists
-	} else {
+	} else if b.spare == nil {
 		b.group, err = l.groups.Create(b.rec.Sandbox.ID, l.groupLimits(spec.Resources))
 	}
 	if err != nil {
@@ -77,6 +77,18 @@ func (l *launcher) launch(ctx context.Context, b *box, spec sandbox.Spec) (*isol
 	}
 	b.run, b.rec.Init = h, h.Record()
 	return h, stages, nil
+}
+
+// limitSpare sets the limits of the group of a spare while its caller does something else.
+func (l *launcher) limitSpare(b *box, spec sandbox.Spec) <-chan error {
+	limited := make(chan error, 1)
+	if b.spare == nil {
+		close(limited)
+		return limited
+	}
+	group := b.group
+	go func() { limited <- group.Set(l.groupLimits(spec.Resources)) }()
+	return limited
 }
 
 // waitReady waits until the server is ready. The error contains the last output of the program.
