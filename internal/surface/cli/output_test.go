@@ -106,6 +106,11 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 			t.Errorf("%s: got exit code %d and %q, want 0 and %q", c.line, code, got, c.want)
 		}
 	}
+	for _, selection := range []string{"--jq=.name", "-o=jsonpath={.name}"} {
+		if got, code := run("box", "show", "\x1b[1m", selection); got != `\u001b[1m`+"\n" || code != 0 {
+			t.Errorf("%s: got exit code %d and %q, want the control sequence escaped", selection, code, got)
+		}
+	}
 	const template = `jsonpath={range .items[*]}{.name}{"\t"}{.status}{"\n"}{end}`
 	if got, code := run("box", "list", "-o", template); got != "a\trunning\nb\tpaused\n\n" || code != 0 {
 		t.Errorf("range: got exit code %d and %q, want two lines", code, got)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain_ shows the process that evaluates expressions for aio.
-func TestMain_(t *testing.T) {
+// TestMainEvaluates: the process that evaluates expressions for aio writes the selection, or why there is none.
+func TestMainEvaluates(t *testing.T) {
 	t.Parallel()
 	const list = `[{"name":"a","n":12345678901234567890},{"name":"b"}]`
 	for _, c := range []struct {
