@@ -21,8 +21,8 @@ type program struct {
 // programs are what make dist builds, with the largest size in MiB of those for Linux.
 // Raise a limit only for a change that is worth its bytes.
 var programs = []program{
-	{"aio", "linux", 27},
-	{"aio-markdown", "linux", 8},
+	{"aio", "linux", 26},
+	{"aio-markdown", "linux", 9},
 	{"cove", "linux", 24},
 	{"cove", "darwin", 0},
 	{"cove", "windows", 0},
