@@ -61,6 +61,7 @@ func TestSuspend(t *testing.T) {
 	script := `cd ` + dir + `
 for i in 1 2 3 4; do (n=0; while :; do n=$((n+1)); /bin/true; echo $n >count.$i; done) & done
 sleep 1000 & kill -STOP $!; echo $! >stopped
+until grep -q '^State:.T' /proc/$!/status; do :; done
 echo ready >ready; wait`
 	cmd := exec.Command("/proc/self/exe", "play-suspend", script)
 	cmd.Stderr = os.Stderr
