@@ -6,6 +6,7 @@
 //   - environment: templates for sandboxes, quantities, egress policies
 //   - fleet: connections, timers and egress proxy of each sandbox; finds and wakes sandboxes
 //   - lifecycle: creates, shows, changes and deletes sandboxes
+//   - policy: changes egress policies
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
 //   - e2b: the control API of E2B clients
@@ -48,6 +49,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/hub/policy"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
@@ -70,6 +72,7 @@ type Hub struct {
 	access         *access.Gate
 	gateway        *gateway.Gateway
 	lifecycle      *lifecycle.Service
+	policy         *policy.Service
 	disk           *disk.Service
 	e2b            *e2b.Service
 	tools          *toolcatalog.Set
@@ -168,6 +171,7 @@ func build(cfg Config, s stores) *Hub {
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
 		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
+	h.policy = policy.New(policy.Config{Provider: cfg.Provider, Fleet: h.fleet})
 	h.disk = disk.New(disk.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
 	})
@@ -270,7 +274,7 @@ func (h *Hub) Ops() []op.Op {
 
 // plainOps lists the operations without authorization and audit log.
 func (h *Hub) plainOps() []op.Op {
-	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(),
+	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.policy.Ops(), h.disk.SnapshotOps(),
 		h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(),
 		h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }

@@ -256,6 +256,7 @@ hub/gateway: auth hub/access hub/fleet hub/internal/naming hub/internal/fault hu
 	hub/internal/token hub/audit api/op auth/origin sandbox telemetry/span filesystem/subpath
 hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
 	hub/internal/fault hub/internal/history hub/internal/tombstone hub/internal/trash hub/secret telemetry/metric api/op sandbox
+hub/policy: network/egress hub/environment hub/internal/fault api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
 	api/op sandbox
 hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
@@ -264,7 +265,7 @@ hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/cal
 	hub/internal/token hub/lifecycle api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
-	hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool
+	hub/e2b hub/environment hub/fleet hub/gateway hub/policy hub/internal/audit hub/internal/history hub/internal/pool
 	hub/internal/quota hub/internal/secretstore hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token
 	hub/internal/tombstone hub/internal/trash
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span

@@ -19,6 +19,7 @@ guest/e2b/desktop: guest/display
 guest/display: guest/browser guest/internal/cdp surface/rest
 guest/page: guest/browser guest/display guest/internal/cdp
 guest/preview: surface/rest
+guest/proxy: network/egress sandbox
 guest/workbench: surface/rest
 guest/code: guest/jupyter guest/node system/proc surface/rest
 guest/convert: document/markdown

@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -25,12 +28,24 @@ type Diagnosis struct {
 	Route     string   `json:"route" doc:"mapping, upstream, bypass or direct"`
 	Rule      string   `json:"rule" doc:"Why this route was selected"`
 	Error     *string  `json:"error" doc:"Why the target is not reachable"`
+	Egress    *Egress  `json:"egress,omitempty" doc:"Decision of the hub's egress proxy; null if it was not consulted"`
+}
+
+// Egress is the decision of the hub's egress proxy.
+type Egress struct {
+	Verdict string     `json:"verdict" enum:"allowed,denied,failed" doc:"failed: allowed, but not reachable"`
+	Rule    string     `json:"rule" doc:"Rule of the egress policy that decides; empty if none matches"`
+	Reason  string     `json:"reason" doc:"Why the connection was denied or failed"`
+	Fix     string     `json:"fix" doc:"What the owner of the sandbox can do"`
+	Denied  *time.Time `json:"denied" doc:"Time of the latest denied connection to this host and port"`
+	Program string     `json:"program" doc:"Program of that connection, by the name that it sent"`
 }
 
 // Diagnose explains the route of a URL and tries to connect.
 func (s *Service) Diagnose(ctx context.Context, in DiagnoseIn) (Diagnosis, error) {
 	u, err := url.Parse(in.URL)
-	if err != nil || u.Host == "" {
+	bare := err != nil || u.Host == ""
+	if bare {
 		u, err = url.Parse("http://" + in.URL)
 	}
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "ws" && u.Scheme != "wss" {
@@ -60,6 +75,19 @@ func (s *Service) Diagnose(ctx context.Context, in DiagnoseIn) (Diagnosis, error
 		case out.Route == "direct":
 			out.Rule = "no upstream proxy is set"
 		}
+		if out.Route != "upstream" && s.cfg.Egress != nil {
+			if bare && u.Port() == "" {
+				port = 443 // most programs use HTTPS for a host
+				out.Target = new(net.JoinHostPort(host, strconv.Itoa(port)))
+			}
+			if out.Egress = s.dial.askEgress(ctx, host, port); out.Egress != nil {
+				out.Reachable = out.Egress.Verdict == "allowed"
+				if !out.Reachable {
+					out.Error = &out.Egress.Reason
+				}
+				return out, nil
+			}
+		}
 		c, err = s.dial.tunnel(ctx, host, port, nil)
 	}
 	if err != nil {
@@ -70,6 +98,34 @@ func (s *Service) Diagnose(ctx context.Context, in DiagnoseIn) (Diagnosis, error
 	c.Close()
 	out.Reachable = true
 	return out, nil
+}
+
+// The request that the egress proxy explains its decision to. It answers only with the header, which web pages cannot set.
+const (
+	diagnosePath   = "/diagnose"
+	diagnoseHeader = "Cove-Diagnose"
+)
+
+// askEgress returns the decision of the hub's egress proxy about a host. It returns nil if the hub cannot explain it.
+func (d *dialer) askEgress(ctx context.Context, host string, port int) *Egress {
+	t := http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d.cfg.Egress(ctx) },
+		DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader}
+	query := url.Values{"host": {host}, "port": {strconv.Itoa(port)}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, egressURL.String()+diagnosePath+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil
+	}
+	r.Header.Set(diagnoseHeader, "1")
+	res, err := t.RoundTrip(r)
+	if err != nil {
+		return nil
+	}
+	defer res.Body.Close()
+	var out Egress
+	if res.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(res.Body, maxReply)).Decode(&out) != nil {
+		return nil
+	}
+	return &out
 }
 
 // Health is the state of the proxy.

@@ -116,7 +116,8 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Remove a pattern from the hosts that bypass the upstream proxy."}, s.RemoveExclude),
 		op.New(op.Spec{Name: "proxy_diagnose", Route: "GET /v1/proxy/diagnose", Tag: "proxy", SDK: "proxy.diagnose",
 			ReadOnly: true, Verb: "proxy diagnose",
-			Doc: "Explain the route of a URL: the rule that applies, the target, and whether the target is reachable."}, s.Diagnose),
+			Doc: "Explain the route of a URL or host: the rule that applies, the target, and whether the target is reachable. " +
+				"In a sandbox of a hub, also the rule of the egress policy, and how to allow the host."}, s.Diagnose),
 		op.New(op.Spec{Name: "proxy_health", Route: "GET /v1/proxy/health", Tag: "proxy", SDK: "proxy.health",
 			ReadOnly: true, Verb: "proxy health",
 			Doc: "Check the health of the sandbox's proxy."}, s.Health),

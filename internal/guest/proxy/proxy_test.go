@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -26,8 +27,10 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/network/relay"
 	"github.com/cove-sandbox/cove/internal/network/socks"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
@@ -649,6 +652,54 @@ func TestDiagnoseAndHealth(t *testing.T) {
 	}
 	if h, err := r.Health(t.Context(), op.None{}); err != nil || !h.Healthy || !h.ProxyAlive || !h.RouterAlive || !h.Consistent {
 		t.Errorf("got %+v and error %v, want it healthy", h, err)
+	}
+}
+
+// TestDiagnoseNamesTheEgressRule: diagnose returns the decision of the hub's egress proxy with its rule, the program that was
+// denied, and the fix.
+func TestDiagnoseNamesTheEgressRule(t *testing.T) {
+	t.Parallel()
+	out, err := egress.New(egress.Config{
+		Network: sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"!bad.example", "*.example:443"}},
+		Resolve: func(_ context.Context, name string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() { defer close(served); out.Serve(l) }()
+	t.Cleanup(func() { out.Close(); <-served })
+	dial := func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", l.Addr().String())
+	}
+	r := newRig(t, Config{Egress: dial})
+	c, err := dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "CONNECT bad.example:443 HTTP/1.1\r\nHost: bad.example\r\nUser-Agent: pip/24.0\r\nConnection: close\r\n\r\n")
+	io.Copy(io.Discard, c)
+	for url, want := range map[string]Egress{
+		"bad.example": {Verdict: "denied", Rule: "!bad.example", Program: "pip/24.0",
+			Fix: "its owner can change the rules with cove network set NAME"},
+		"other.test":              {Verdict: "denied", Fix: "its owner can allow it with cove egress allow NAME other.test:443"},
+		"http://a.example/x":      {Verdict: "denied", Fix: "its owner can allow it with cove egress allow NAME a.example:80"},
+		"a.example":               {Verdict: "failed", Rule: "*.example:443"},
+		"wss://a.example:443/x?y": {Verdict: "failed", Rule: "*.example:443"},
+	} {
+		d, err := r.Diagnose(t.Context(), DiagnoseIn{url})
+		if err != nil || d.Egress == nil || d.Reachable || d.Error == nil || *d.Error == "" || d.Egress.Verdict != want.Verdict ||
+			d.Egress.Rule != want.Rule || d.Egress.Fix != want.Fix || d.Egress.Program != want.Program {
+			t.Errorf("%s: got %+v %+v %v, want %+v", url, d, d.Egress, err, want)
+		}
 	}
 }
 

@@ -32,6 +32,8 @@ type Box struct {
 	proxy   *egress.Proxy
 	rules   sandbox.Network // of proxy
 	served  chan struct{}   // closed when proxy is no longer served
+
+	notices notices
 }
 
 // ID of the sandbox.

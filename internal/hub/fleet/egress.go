@@ -166,19 +166,8 @@ func (f *Fleet) serveEgress(ctx context.Context, e sandbox.Egresser, b *Box, p *
 	}
 }
 
-func (f *Fleet) logConnection(id string, r egress.Record) {
-	f.counts.egress(1, r.Verdict)
-	f.Log.Info("egress", "sandbox", id, "protocol", r.Protocol, "host", r.Host, "port", r.Port, "address", r.Address,
-		"verdict", r.Verdict, "reason", r.Reason)
-}
-
-// Connections returns the latest egress connections of a sandbox, oldest first.
-func (f *Fleet) Connections(sb sandbox.Sandbox) []egress.Record {
-	if p := f.box(sb).egress(); p != nil {
-		return p.Records()
-	}
-	return nil
-}
+// Egress returns the egress proxy of a sandbox; nil if there is none.
+func (f *Fleet) Egress(sb sandbox.Sandbox) *egress.Proxy { return f.box(sb).egress() }
 
 // RefreshCredentials updates the egress proxies of an owner's sandboxes after its
 // secrets have changed.

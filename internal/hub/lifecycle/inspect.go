@@ -25,7 +25,9 @@ type Connection struct {
 	Host     string    `json:"host"`
 	Port     int       `json:"port"`
 	Address  string    `json:"address" doc:"Resolved destination address"`
+	Program  string    `json:"program" doc:"Program, by the name that it sent; it can be false"`
 	Verdict  string    `json:"verdict" enum:"allowed,denied,failed"`
+	Rule     string    `json:"rule" doc:"Rule that allowed or denied it; empty if none matched"`
 	Reason   string    `json:"reason" doc:"Why it was denied or failed"`
 	Ended    bool      `json:"ended" doc:"Whether the connection is closed; only then the following fields are set"`
 	Up       int64     `json:"up_bytes"`
@@ -40,9 +42,13 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 		return NetworkOut{}, err
 	}
 	out := NetworkOut{Policy: environment.Policy{Mode: string(sb.Spec.Network.Mode), Allow: sb.Spec.Network.Allow}}
-	for _, r := range s.Fleet.Connections(sb) {
+	p := s.Fleet.Egress(sb)
+	if p == nil {
+		return out, nil
+	}
+	for _, r := range p.Records() {
 		out.Connections = append(out.Connections, Connection{r.Time.UTC(), r.Protocol, r.Host, r.Port, r.Address,
-			r.Verdict, r.Reason, r.Ended, r.Up, r.Down, float64(r.Took.Microseconds()) / 1000})
+			r.Program, r.Verdict, r.Rule, r.Reason, r.Ended, r.Up, r.Down, float64(r.Took.Microseconds()) / 1000})
 	}
 	return out, nil
 }

@@ -35,7 +35,7 @@ type Fleet interface {
 	Touch(id string)
 	LastActive(sandbox.Sandbox) time.Time
 	Start(ctx context.Context, id string, start func(context.Context, string) error) error
-	Connections(sandbox.Sandbox) []egress.Record
+	Egress(sandbox.Sandbox) *egress.Proxy // nil: none
 	OpenRequests(sandbox.Sandbox) int
 	Glance(ctx context.Context, sb sandbox.Sandbox, width int) fleet.Glance
 	SaveRecord(ctx context.Context, sb sandbox.Sandbox)

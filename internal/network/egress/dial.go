@@ -39,11 +39,13 @@ type dialer struct {
 }
 
 // dial connects to a host that the rules allow, at one of its allowed addresses. It
-// sets the address of rec.
+// sets the address and the rule of rec.
 func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*link, error) {
-	if err := p.rules.Load().Allow(host, port); err != nil {
+	rule, err := p.rules.Load().decide(host, port)
+	if err != nil {
 		return nil, err
 	}
+	rec.Rule = rule
 	ips, err := p.dialer.resolve(ctx, host)
 	if err != nil {
 		return nil, err

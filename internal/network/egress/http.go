@@ -27,6 +27,8 @@ func (p *Proxy) handler(forward http.Handler) http.Handler {
 			p.forward(w, r, forward)
 		case r.URL.Scheme != "" && r.URL.Host != "":
 			refuse(w, http.StatusBadRequest, fmt.Sprintf("%s URLs are not supported; open a tunnel with CONNECT", r.URL.Scheme))
+		case r.URL.Path == DiagnosePath && r.Header.Get(DiagnoseHeader) != "":
+			p.diagnose(w, r)
 		default:
 			refuse(w, http.StatusBadRequest, "this is the egress proxy of a sandbox; use it as an HTTP or SOCKS5 proxy")
 		}
@@ -53,7 +55,7 @@ func status(err error) int {
 
 // connect opens a tunnel.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
-	rec := &Record{Time: time.Now(), Protocol: "connect", Host: short(r.URL.Hostname())}
+	rec := &Record{Time: time.Now(), Protocol: "connect", Host: printable(r.URL.Hostname()), Program: printable(r.UserAgent())}
 	remote, err := p.open(r.Context(), r.URL.Hostname(), r.URL.Port(), rec)
 	p.record(rec, err)
 	if err != nil {
@@ -86,14 +88,6 @@ func (p *Proxy) open(ctx context.Context, target, port string, rec *Record) (*li
 	return p.dial(ctx, host, n, rec)
 }
 
-// short truncates unchecked input.
-func short(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
-}
-
 // callKey is the context key of a forwarded request.
 type callKey struct{}
 
@@ -108,7 +102,7 @@ type call struct {
 // forward forwards a plain HTTP request. It checks the rules for each request,
 // since connections are reused.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	rec := &Record{Time: time.Now(), Protocol: "http", Host: short(r.URL.Hostname())}
+	rec := &Record{Time: time.Now(), Protocol: "http", Host: printable(r.URL.Hostname()), Program: printable(r.UserAgent())}
 	port := r.URL.Port()
 	if port == "" {
 		port = "80"
@@ -116,7 +110,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	host, n, err := split(r.URL.Hostname(), port)
 	if err == nil {
 		rec.Host, rec.Port = host, n
-		err = p.rules.Load().Allow(host, n)
+		rec.Rule, err = p.rules.Load().decide(host, n)
 	}
 	if err != nil {
 		p.record(rec, err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -233,7 +234,7 @@ func ignoreEOF(err error) error {
 
 // refuseTunnel records that a tunnel was refused after it was opened.
 func (p *Proxy) refuseTunnel(rec *Record, err error) {
-	p.ring.change(rec, func() { rec.Verdict, rec.Reason = Refused, err.Error() })
+	p.ring.change(rec, func() { rec.deny(err) })
 	p.verdicts[1].Add(1)
 	if p.cfg.Observe != nil {
 		seen := *rec
@@ -254,8 +255,11 @@ func (p *Proxy) sendOpening(kind opening, early *bufio.Reader, remote *link, dow
 			down.awaitFirst()
 		}
 		if !down.hasSent() && !byRule {
-			return 0, deny("the connection to %s does not show which host it is for; allow its address, or %s:%d "+
-				"for a protocol other than TLS and HTTP", remote.host, remote.host, remote.port)
+			return 0, &deniedError{
+				why: fmt.Sprintf("the connection to %s does not show which host it is for, and protocols other than TLS and HTTP "+
+					"require a rule with the port, or for the address", remote.host),
+				fix: fmt.Sprintf("its owner can allow it with cove egress allow NAME %s:%d", remote.host, remote.port),
+			}
 		}
 	}
 	return 0, nil

@@ -1,6 +1,9 @@
 package egress
 
 import (
+	"errors"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,9 +15,12 @@ type Record struct {
 	Host     string
 	Port     int
 	Address  string // of the host
+	Program  string // name that the program gave itself, as its User-Agent; it can be false
 	Verdict  string // allowed, denied, failed
-	Reason   string
-	Brokered bool // credentials were added
+	Rule     string // that allowed or denied it; empty: another reason
+	Reason   string // why it was denied or failed, with the fix
+	Fix      string // what the owner of the sandbox can do
+	Brokered bool   // credentials were added
 	// The fields below are set when the connection has ended.
 	Ended bool
 	Up    int64
@@ -36,7 +42,8 @@ func (p *Proxy) record(rec *Record, err error) {
 		rec.Verdict = Allowed
 		p.verdicts[0].Add(1)
 	case Denied(err):
-		rec.Verdict, rec.Reason, rec.Ended = Refused, err.Error(), true
+		rec.deny(err)
+		rec.Ended = true
 		p.verdicts[1].Add(1)
 	default:
 		rec.Verdict, rec.Reason, rec.Ended = Failed, err.Error(), true
@@ -46,6 +53,30 @@ func (p *Proxy) record(rec *Record, err error) {
 	if p.cfg.Observe != nil {
 		p.cfg.Observe(*rec)
 	}
+}
+
+// deny sets the verdict of a refused connection.
+func (rec *Record) deny(err error) {
+	rec.Verdict, rec.Reason = Refused, err.Error()
+	if e, ok := errors.AsType[*deniedError](err); ok {
+		rec.Rule, rec.Fix = e.rule, e.fix
+	}
+}
+
+// maxShown is the maximum length of unchecked input in records.
+const maxShown = 80
+
+// printable shortens unchecked input and escapes everything except printable ASCII characters.
+func printable(s string) string {
+	cut := ""
+	if len(s) > maxShown {
+		s, cut = s[:maxShown], "…"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		quoted := strconv.QuoteToASCII(s)
+		s = quoted[1 : len(quoted)-1]
+	}
+	return s + cut
 }
 
 // ring keeps the latest records. Records of open connections can change.

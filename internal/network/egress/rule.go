@@ -147,29 +147,39 @@ func CleanName(s string) (string, error) {
 // Allow returns an error if connections to a host and port are refused. The host
 // is a clean name or an address.
 func (r *Rules) Allow(host string, port int) error {
+	_, err := r.decide(host, port)
+	return err
+}
+
+// decide returns the rule that allows connections to a host and port, or why they are refused.
+func (r *Rules) decide(host string, port int) (rule string, err error) {
 	switch r.mode {
 	case sandbox.NetworkOpen:
-		return nil
+		return "", nil
 	case sandbox.NetworkAllow:
 	default:
-		return r.deny(host, port, "its egress policy is none")
+		return "", unmatched(host, port, "its egress policy is none")
 	}
 	ip, err := netip.ParseAddr(host)
+	name := host
 	if err == nil {
-		host = ""
+		name, host = "", ip.String()
 	}
-	at, ok := r.first(host, ip, port)
-	if ok && !at.deny {
-		return nil
+	at, ok := r.first(name, ip, port)
+	switch {
+	case !ok:
+		return "", unmatched(host, port, fmt.Sprintf("its egress policy is allow, and none of its %d rules matches", len(r.texts)))
+	case at.deny:
+		return "", r.denyBy(at, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
-	if err == nil {
-		host = ip.String()
-	}
-	if ok {
-		return deny("this sandbox must not connect to %s: the rule %q of its egress policy denies it",
-			net.JoinHostPort(host, strconv.Itoa(port)), r.texts[at.index])
-	}
-	return r.deny(host, port, fmt.Sprintf("its egress policy is allow, and none of its %d rules matches", len(r.texts)))
+	return r.texts[at.index], nil
+}
+
+// denyBy explains which rule denies a connection.
+func (r *Rules) denyBy(at place, target string) error {
+	rule := r.texts[at.index]
+	return &deniedError{rule: rule, why: fmt.Sprintf("this sandbox must not connect to %s: the rule %q of its egress policy denies it",
+		target, rule), fix: "its owner can change the rules with cove network set NAME"}
 }
 
 // AllowAt returns an error if connections to a host that is allowed are refused at one of its addresses.
@@ -181,8 +191,7 @@ func (r *Rules) AllowAt(host string, ip netip.Addr, port int) error {
 		return nil // Allow has checked it
 	}
 	if at, ok := r.first(host, ip, port); ok && at.deny {
-		return deny("this sandbox must not connect to %s, an address of %s: the rule %q of its egress policy denies it", ip,
-			net.JoinHostPort(host, strconv.Itoa(port)), r.texts[at.index])
+		return r.denyBy(at, fmt.Sprintf("%s, an address of %s", ip, net.JoinHostPort(host, strconv.Itoa(port))))
 	}
 	return nil
 }
@@ -207,23 +216,12 @@ func (r *Rules) first(name string, ip netip.Addr, port int) (at place, ok bool) 
 	return at, ok
 }
 
-// deny explains why a sandbox cannot connect to a host, and how its owner can allow it. The flag sets all
-// rules, so it is shown with the existing ones.
-func (r *Rules) deny(host string, port int, why string) error {
+// unmatched explains why a sandbox cannot connect to a host for which there is no rule, and how its owner can allow it.
+func unmatched(host string, port int, why string) error {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
-	flags := " --allow " + at
-	for i, text := range r.texts {
-		if i == maxShown {
-			flags += " …"
-			break
-		}
-		flags = " --allow '" + text + "'" + flags
-	}
-	return deny("this sandbox must not connect to %s: %s; its owner can allow it with cove network set NAME --mode allow%s", at, why, flags)
+	return &deniedError{why: fmt.Sprintf("this sandbox must not connect to %s: %s", at, why), unmatched: true,
+		fix: "its owner can allow it with cove egress allow NAME " + at}
 }
-
-// maxShown is the maximum number of existing rules in an error.
-const maxShown = 5
 
 // matches reports whether a rule is for a name.
 func (n nameRule) matches(host string) bool {
@@ -232,11 +230,21 @@ func (n nameRule) matches(host string) bool {
 
 // deniedError is a refusal by a rule, as opposed to a failure to connect. Programs
 // in the sandbox see its text.
-type deniedError struct{ why string }
+type deniedError struct {
+	why       string
+	rule      string // that denies; empty: another reason
+	fix       string // what the owner of the sandbox can do; empty: nothing
+	unmatched bool   // no rule matches
+}
 
-func (e *deniedError) Error() string { return e.why }
+func (e *deniedError) Error() string {
+	if e.fix == "" {
+		return e.why
+	}
+	return e.why + "; " + e.fix
+}
 
-func deny(format string, args ...any) error { return &deniedError{fmt.Sprintf(format, args...)} }
+func deny(format string, args ...any) error { return &deniedError{why: fmt.Sprintf(format, args...)} }
 
 // Denied reports whether an error is a refusal.
 func Denied(err error) bool {

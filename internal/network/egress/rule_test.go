@@ -54,14 +54,15 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestDenialsNameTheFlag: who reads the error in the sandbox knows which rule is missing, and where it goes.
-func TestDenialsNameTheFlag(t *testing.T) {
+// TestDenialsNameTheCommand: the error in the sandbox names the rule, and the command that allows the connection.
+func TestDenialsNameTheCommand(t *testing.T) {
 	for want, n := range map[string]sandbox.Network{
-		"to pypi.org:443: its egress policy is none; its owner can allow it with cove network set NAME --mode allow " +
-			"--allow pypi.org:443": {Mode: sandbox.NetworkNone},
-		"to pypi.org:443: its egress policy is allow, and none of its 2 rules matches; its owner can allow it with cove network " +
-			"set NAME --mode allow --allow '*.pypi.org' --allow 'pypi.org:80' --allow pypi.org:443": {
-			Mode: sandbox.NetworkAllow, Allow: []string{"pypi.org:80", "*.pypi.org"}},
+		"to pypi.org:443: its egress policy is none; its owner can allow it with cove egress allow NAME pypi.org:443": {
+			Mode: sandbox.NetworkNone},
+		"to pypi.org:443: its egress policy is allow, and none of its 2 rules matches; its owner can allow it with " +
+			"cove egress allow NAME pypi.org:443": {Mode: sandbox.NetworkAllow, Allow: []string{"pypi.org:80", "*.pypi.org"}},
+		`to pypi.org:443: the rule "!*.org" of its egress policy denies it; its owner can change the rules with cove network set NAME`: {
+			Mode: sandbox.NetworkAllow, Allow: []string{"!*.org", "pypi.org"}},
 	} {
 		r, err := Parse(n)
 		if err != nil {

@@ -18,7 +18,7 @@ func (p *Proxy) serveSOCKS(c *tracked) {
 	if err != nil {
 		return
 	}
-	rec := &Record{Time: time.Now(), Protocol: "socks5", Host: short(target), Port: port}
+	rec := &Record{Time: time.Now(), Protocol: "socks5", Host: printable(target), Port: port}
 	remote, err := p.open(p.life, target, strconv.Itoa(port), rec)
 	p.record(rec, err)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // groups are the verbs by purpose, in the order of the help.
 var groups = []struct{ id, title, verbs string }{
 	{"sandbox", "Sandboxes:", "create run list get describe wait start stop restart pause resume extend rename rm undelete"},
-	{"inside", "In a sandbox:", "exec shell cp logs open port-forward top stats events glance network share"},
+	{"inside", "In a sandbox:", "exec shell cp logs open port-forward top stats events glance network egress share"},
 	{"disk", "Disks:", "snapshot rollback fork diff export volume image"},
 	{"project", "Projects:", "up down"},
 	{"account", "Hubs and credentials:", "login logout context auth secret key usage info environments watch record audit health docs mcp"},
@@ -40,6 +40,7 @@ var examples = map[string]string{
 	"usage":           "cove usage",
 	"events":          "cove events a",
 	"network set":     "cove network set a --mode allow --allow pypi.org",
+	"egress allow":    "cove egress allow a pypi.org '*.pythonhosted.org'",
 	"snapshot create": "cove snapshot create a ready",
 	"share create":    "cove share create a --minutes 30m --read-only",
 	"volume create":   "cove volume create data",

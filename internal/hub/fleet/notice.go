@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/network/egress"
+)
+
+// Limits of events about one sandbox's connections. The events of all sandboxes share one log, so a hostile
+// program must not be able to evict those of others.
+const (
+	noticeBurst  = 10
+	noticePause  = 6 * time.Second // between events after the burst
+	noticeRepeat = time.Minute     // between events about the same target
+	noticeKept   = 64              // targets
+)
+
+// notices decides which connections of a sandbox become events.
+type notices struct {
+	mu      sync.Mutex
+	full    time.Time            // when the burst is available again
+	told    map[string]time.Time // by target
+	skipped int                  // connections without event since the last event
+}
+
+// take reports whether a connection becomes an event, and how many before it did not.
+func (n *notices) take(now time.Time, target string) (skipped int, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.full.Before(now) {
+		n.full = now
+	}
+	last, known := n.told[target]
+	if known && now.Sub(last) < noticeRepeat || n.full.Sub(now) > (noticeBurst-1)*noticePause {
+		n.skipped++
+		return 0, false
+	}
+	if n.told == nil || len(n.told) >= noticeKept {
+		n.told = map[string]time.Time{}
+	}
+	n.told[target] = now
+	n.full = n.full.Add(noticePause)
+	skipped, n.skipped = n.skipped, 0
+	return skipped, true
+}
+
+// logConnection records a connection of a sandbox. Denied ones become events.
+func (f *Fleet) logConnection(id string, r egress.Record) {
+	f.counts.egress(1, r.Verdict)
+	f.Log.Info("egress", "sandbox", id, "protocol", r.Protocol, "program", r.Program, "host", r.Host, "port", r.Port,
+		"address", r.Address, "verdict", r.Verdict, "rule", r.Rule, "reason", r.Reason)
+	if r.Verdict != egress.Refused {
+		return
+	}
+	b := f.known(id)
+	if b == nil {
+		return
+	}
+	target := net.JoinHostPort(r.Host, strconv.Itoa(r.Port))
+	skipped, ok := b.notices.take(r.Time, target)
+	if !ok {
+		return
+	}
+	sb := b.seen()
+	f.History.Add("denied", r.Time, sb, denial(sb.Spec.Name, r, skipped))
+}
+
+// denial explains a denied connection to the owner of a sandbox.
+func denial(name string, r egress.Record, skipped int) string {
+	text := strings.TrimSuffix(r.Reason, "; "+r.Fix)
+	if r.Program != "" {
+		text = fmt.Sprintf("program %q: %s", r.Program, text)
+	}
+	if r.Fix != "" {
+		text += "; " + strings.Replace(r.Fix, "NAME", name, 1)
+	}
+	if skipped > 0 {
+		text += fmt.Sprintf(" (%d other denied connections have no event)", skipped)
+	}
+	return text
+}

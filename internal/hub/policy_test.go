@@ -1,0 +1,139 @@
+package hub
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+)
+
+// program sends a request for a URL through the egress proxy of a sandbox, and returns the response.
+func (r *rig) program(name, agent, url string) (int, string) {
+	r.t.Helper()
+	c, err := net.Dial("unix", r.socket(name))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nUser-Agent: %s\r\nConnection: close\r\n\r\n", url, agent)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// outside is a server that sandboxes may connect to.
+func outside(t *testing.T) (url string, s setup) {
+	out := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(out.Close)
+	return out.URL, setup{hub: Config{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+}
+
+// TestDeniedConnectionsAreEvents: an event names the program, the rule and the command that allows the connection,
+// which works as printed.
+func TestDeniedConnectionsAreEvents(t *testing.T) {
+	t.Parallel()
+	url, s := outside(t)
+	r := newRig(t, s)
+	r.create(`{"name":"a","network":{"mode":"allow","allow":["!192.0.2.0/24"]}}`)
+	events := r.stream("/api/v1/sandbox/a/events", "")
+	denied := func() lifecycle.Event {
+		t.Helper()
+		for {
+			e, ok := events.next()
+			if !ok {
+				t.Fatal("the stream ended, want an event about a denied connection")
+			}
+			if e.Type == "denied" {
+				return e
+			}
+		}
+	}
+	host := strings.TrimPrefix(url, "http://")
+	if status, text := r.program("a", "pip/24.0\tx", url); status != 403 || !strings.Contains(text, "cove egress allow NAME "+host) {
+		t.Errorf("got %d %q, want 403 with the command", status, text)
+	}
+	want := `program "pip/24.0\\tx": this sandbox must not connect to ` + host + ": its egress policy is allow, and none of its 1 " +
+		"rules matches; its owner can allow it with cove egress allow a " + host
+	if e := denied(); e.Message != want {
+		t.Errorf("got %q, want %q", e.Message, want)
+	}
+	r.program("a", "curl/8", "http://192.0.2.7/")
+	if e := denied(); !strings.Contains(e.Message, `program "curl/8"`) || !strings.Contains(e.Message, `the rule "!192.0.2.0/24"`) {
+		t.Errorf("got %q, want program and rule", e.Message)
+	}
+	if a := r.do("POST", "/api/v1/sandbox/a/egress/allow", `{"rules":["`+host+`"]}`); a.Status != 200 {
+		t.Errorf("got %d %s, want 200", a.Status, a.Body)
+	}
+	if status, text := r.program("a", "pip/24.0", url); status != 200 {
+		t.Errorf("got %d %q, want it allowed", status, text)
+	}
+	if a := r.do("GET", "/api/v1/sandbox/a/network", ""); !strings.Contains(a.Body, `"rule":"`+host+`"`) ||
+		!strings.Contains(a.Body, `"program":"curl/8"`) {
+		t.Errorf("got %s, want the rules and programs of its connections", a.Body)
+	}
+}
+
+// TestDenialsCannotFloodEvents: a hostile program makes a limited number of events, so it cannot evict those of others.
+func TestDenialsCannotFloodEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a","network":{"mode":"none"}}`)
+	before := r.hub.history.Last()
+	for i := range 300 {
+		if status, _ := r.program("a", strings.Repeat("\u202e", 10000), fmt.Sprintf("http://h%d.example/", i)); status != 403 {
+			t.Fatalf("got %d, want 403", status)
+		}
+	}
+	n := 0
+	for _, e := range r.hub.history.After(before).Events {
+		if len(e.Message) > 1000 || strings.Contains(e.Message, "\u202e") {
+			t.Errorf("got a message of %d bytes, want it short and escaped: %.200q", len(e.Message), e.Message)
+		}
+		n++
+	}
+	if n == 0 || n > 60 { // ten, and one every six seconds on a busy machine
+		t.Errorf("got %d events, want a few", n)
+	}
+}
+
+// TestEgressAllow: rules are added to those that exist, and rejected if they cannot take effect.
+func TestEgressAllow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	for _, c := range []struct {
+		network, rules string
+		status         int
+		want           string
+	}{
+		{`{"mode":"none"}`, `["a.example:443","*.b.example"]`, 200, `"allow":["a.example:443","*.b.example"]`},
+		{`{"allow":["a.example"]}`, `["a.example","[2001:db8::1]:80","192.0.2.0/24"]`, 200,
+			`"allow":["a.example","[2001:db8::1]:80","192.0.2.0/24"]`},
+		{`{"mode":"open"}`, `["a.example"]`, 409, "its egress policy is open"},
+		{`{"allow":["!*.example"]}`, `["a.example"]`, 409, `the rule \"!*.example\"`},
+		{`{"allow":["!192.0.2.0/24"]}`, `["192.0.2.7:80"]`, 409, "has no effect"},
+		{`{"mode":"none"}`, `["!a.example"]`, 400, "denies"},
+		{`{"mode":"none"}`, `["a b"]`, 400, "invalid network rule"},
+		{`{"mode":"none"}`, `[]`, 422, "rules"},
+	} {
+		r.create(`{"name":"a","network":` + c.network + `}`)
+		a := r.do("POST", "/api/v1/sandbox/a/egress/allow", `{"rules":`+c.rules+`}`)
+		if a.Status != c.status || !strings.Contains(a.Body, c.want) {
+			t.Errorf("%s %s: got %d %s, want %d with %s", c.network, c.rules, a.Status, a.Body, c.status, c.want)
+		}
+		r.do("DELETE", "/api/v1/sandbox/a", "")
+	}
+}

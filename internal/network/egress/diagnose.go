@@ -1,0 +1,52 @@
+package egress
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// DiagnosePath is the path at which the proxy explains its decision about the host and port in the
+// query. A web page cannot request it, because it cannot set DiagnoseHeader.
+const (
+	DiagnosePath   = "/diagnose"
+	DiagnoseHeader = "Cove-Diagnose"
+)
+
+// Diagnosis explains whether a sandbox can connect to a host.
+type Diagnosis struct {
+	Verdict string `json:"verdict"` // allowed, denied, failed
+	Rule    string `json:"rule"`    // that decides; empty: another reason
+	Reason  string `json:"reason"`
+	Fix     string `json:"fix"`
+	Address string `json:"address"`
+	// Denied is the latest denied connection to the host, by the program that it names.
+	Denied  *time.Time `json:"denied,omitempty"`
+	Program string     `json:"program,omitempty"`
+}
+
+// diagnose connects to a host and explains the result.
+func (p *Proxy) diagnose(w http.ResponseWriter, r *http.Request) {
+	rec := &Record{}
+	host, port := r.URL.Query().Get("host"), r.URL.Query().Get("port")
+	remote, err := p.open(r.Context(), host, port, rec)
+	out := Diagnosis{Verdict: Allowed}
+	switch {
+	case err == nil:
+		remote.Close()
+	case Denied(err):
+		rec.deny(err)
+		out.Verdict, out.Reason, out.Fix = Refused, rec.Reason, rec.Fix
+	default:
+		out.Verdict, out.Reason = Failed, err.Error()
+	}
+	out.Rule, out.Address = rec.Rule, rec.Address
+	for _, old := range p.Records() {
+		if old.Verdict == Refused && old.Host == rec.Host && old.Port == rec.Port {
+			out.Denied, out.Program = new(old.Time.UTC()), old.Program
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	json.NewEncoder(w).Encode(out)
+}
