@@ -171,7 +171,7 @@ func build(cfg Config, s stores) *Hub {
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
 		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
-	h.policy = policy.New(policy.Config{Provider: cfg.Provider, Fleet: h.fleet})
+	h.policy = policy.New(policy.Config{Provider: cfg.Provider, Fleet: h.fleet, Observer: observer{h}})
 	h.disk = disk.New(disk.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
 	})
@@ -233,6 +233,10 @@ func (o observer) Gone(id string) {
 }
 
 func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.audit.Acted(what, sb) }
+
+func (o observer) Announced(kind string, sb sandbox.Sandbox, message string) {
+	o.hub.history.Add(kind, time.Now(), sb, message)
+}
 
 func (o observer) Swept(ctx context.Context) {
 	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)

@@ -137,3 +137,44 @@ func TestEgressAllow(t *testing.T) {
 		r.do("DELETE", "/api/v1/sandbox/a", "")
 	}
 }
+
+// TestEgressLearn: a recording has a beginning, an end and an audit trail, and its rules are applied only on request.
+func TestEgressLearn(t *testing.T) {
+	t.Parallel()
+	url, s := outside(t)
+	host := strings.TrimPrefix(url, "http://")
+	r := newRig(t, s)
+	r.create(`{"name":"a","network":{"allow":["!192.0.2.7"]}}`)
+	want := func(method, path, body string, status int, text string) {
+		t.Helper()
+		if a := r.do(method, "/api/v1/sandbox/a"+path, body); a.Status != status || !strings.Contains(a.Body, text) {
+			t.Errorf("%s %s %s: got %d %s, want %d with %s", method, path, body, a.Status, a.Body, status, text)
+		}
+	}
+	want("GET", "/egress/learn", "", 404, "start one with cove egress learn")
+	want("DELETE", "/egress/learn", "", 404, "start one with cove egress learn")
+	want("POST", "/egress/learn", `{"minutes":0}`, 422, "minutes")
+	want("POST", "/egress/learn", `{"minutes":2000}`, 422, "minutes")
+	want("POST", "/egress/learn", `{}`, 200, `"allow_all":false`)
+	r.program("a", "curl/8", url)
+	want("DELETE", "/egress/learn?apply=true", "", 409, "proposes no rules")
+	want("GET", "/network", "", 200, `"allow":["!192.0.2.7"]`)
+	want("POST", "/egress/learn", `{"allow_all":true,"minutes":60}`, 200, `"active":true`)
+	r.program("a", "curl/8", url)
+	want("GET", "/egress/learn", "", 200, `"rules":["`+host+`"]`)
+	want("GET", "/network", "", 200, `"rule":"learning mode"`)
+	want("DELETE", "/egress/learn", "", 200, `"active":false`)
+	want("GET", "/network", "", 200, `"allow":["!192.0.2.7"]`)
+	want("DELETE", "/egress/learn?apply=true", "", 200, `"program":"curl/8"`)
+	want("GET", "/network", "", 200, `"allow":["!192.0.2.7","`+host+`"]`)
+	if status, _ := r.program("a", "curl/8", url); status != 200 {
+		t.Errorf("got %d, want it allowed by the rules", status)
+	}
+	var kinds []string
+	for _, e := range r.hub.history.After(0).Events {
+		kinds = append(kinds, e.Kind)
+	}
+	if got := strings.Count(strings.Join(kinds, " "), "learning"); got != 4 {
+		t.Errorf("got %v, want an event for each beginning and end", kinds)
+	}
+}

@@ -37,6 +37,8 @@ var libraries = []Library{
 	{Path: "golang.org/x/net/http/httpguts", By: []string{
 		"internal/guest/page/internal/network", "internal/network/egress",
 	}, Reason: protocolReason},
+	{Path: "golang.org/x/net/publicsuffix", By: []string{"internal/hub/policy"},
+		Reason: "proposed rules never cover a domain under which anybody can register names"},
 	{Path: "golang.org/x/net/http2", Tests: []string{"test/e2e"}, Reason: protocolReason},
 
 	// Engines

@@ -23,12 +23,23 @@ import (
 type Fleet interface {
 	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
 	Observe(sandbox.Sandbox)
+	// Egress returns the egress proxy of a sandbox; nil if it is not open.
+	Egress(sandbox.Sandbox) *egress.Proxy
 }
 
 // Config of a Service.
 type Config struct {
 	Provider sandbox.Provider
 	Fleet    Fleet
+	Observer Observer
+}
+
+// Observer receives events of policies.
+type Observer interface {
+	// Announced is called for an event of a sandbox.
+	Announced(kind string, sb sandbox.Sandbox, message string)
+	// Acted is called after a change that no caller requested.
+	Acted(what string, sb sandbox.Sandbox)
 }
 
 // Service implements the operations.
@@ -44,6 +55,14 @@ func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "egress_allow", Route: "POST " + one + "/allow", Tag: "egress", Verb: "egress allow", NoTool: true,
 			Doc: "Add rules that allow destinations to the egress policy of a sandbox. They take effect immediately."}, s.Allow),
+		op.New(op.Spec{Name: "egress_learn", Route: "POST " + one + "/learn", Tag: "egress", Verb: "egress learn", NoTool: true,
+			Doc: "Record the destinations that a sandbox uses, to propose a minimal list of rules. Its policy stays in force, " +
+				"unless allow_all is set. Replaces an earlier recording."}, s.Learn),
+		op.New(op.Spec{Name: "egress_learned", Access: op.AccessRead, Route: "GET " + one + "/learn", Tag: "egress",
+			Verb: "egress learned", ReadOnly: true, NoTool: true,
+			Doc: "Show the recorded destinations of a sandbox, and the proposed rules."}, s.Learned),
+		op.New(op.Spec{Name: "egress_finish", Route: "DELETE " + one + "/learn", Tag: "egress", Verb: "egress finish", NoTool: true,
+			Doc: "End the recording of a sandbox. Returns the proposed rules, and makes them its policy with apply=true."}, s.Finish),
 	}
 }
 

@@ -109,7 +109,7 @@ func (l throttled) CloseWrite() error {
 func (p *Proxy) track(c net.Conn, host string, port int) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.rules.Load().Allow(host, port) != nil {
+	if _, err := p.decide(host, port); p.closed || err != nil {
 		return nil
 	}
 	l := &link{Conn: c, p: p, host: host, port: port, inspected: true, done: make(chan struct{})}

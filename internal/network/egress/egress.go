@@ -77,7 +77,7 @@ const (
 type Proxy struct {
 	cfg    Config
 	dialer dialer
-	rules  atomic.Pointer[Rules]
+	policy
 	keys   atomic.Pointer[keys]
 	ring   ring
 	plain  *http.Transport
@@ -141,6 +141,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p.rules.Store(rules)
+	p.Learner.ended = p.cutDenied
 	p.keys.Store(&ks)
 	p.up.rate, p.down.rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
 	p.life, p.cancel = context.WithCancel(context.Background())
@@ -162,10 +163,20 @@ func (p *Proxy) Set(n sandbox.Network) error {
 	}
 	p.mu.Lock()
 	p.rules.Store(rules)
+	p.mu.Unlock()
+	p.cutDenied()
+	return nil
+}
+
+// cutDenied closes connections that are not allowed any more.
+func (p *Proxy) cutDenied() {
+	p.mu.Lock()
+	rules := p.rules.Load()
 	var cut []*link
 	for l := range p.links {
 		ip, _ := netip.ParseAddr(l.address())
-		if rules.Allow(l.host, l.port) != nil || rules.AllowAt(l.host, ip, l.port) != nil || !l.inspected && rules.inspects(l.address(), l.port) {
+		_, err := p.decide(l.host, l.port)
+		if err != nil || rules.AllowAt(l.host, ip, l.port) != nil || !l.inspected && l.mustProve() {
 			cut = append(cut, l)
 		}
 	}
@@ -174,7 +185,6 @@ func (p *Proxy) Set(n sandbox.Network) error {
 		l.Conn.Close()
 	}
 	p.plain.CloseIdleConnections()
-	return nil
 }
 
 // Records returns recent connections and refusals, oldest first.
@@ -339,6 +349,7 @@ func (p *Proxy) Close() error {
 		server.Close()
 		within.Close()
 	}
+	p.Learner.Stop()
 	p.plain.CloseIdleConnections()
 	p.work.Wait()
 	return nil

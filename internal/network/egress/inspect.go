@@ -63,8 +63,15 @@ func (r *Rules) namesPort(host string, port int) bool {
 func (p *Proxy) mustInspect(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l.inspected = p.rules.Load().inspects(l.address(), l.port)
+	l.inspected = l.mustProve()
 	return l.inspected
+}
+
+// mustProve reports whether a tunnel must prove that it is for the name of its host.
+func (l *link) mustProve() bool {
+	rules := l.p.rules.Load()
+	// The learning mode is as open as the mode open for hosts without a rule.
+	return rules.inspects(l.address(), l.port) && !(l.p.Learner.open.Load() && rules.Allow(l.host, l.port) != nil)
 }
 
 // address returns the remote address without its port.

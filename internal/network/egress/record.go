@@ -49,6 +49,7 @@ func (p *Proxy) record(rec *Record, err error) {
 		rec.Verdict, rec.Reason, rec.Ended = Failed, err.Error(), true
 		p.verdicts[2].Add(1)
 	}
+	p.Learner.note(rec)
 	p.ring.add(rec)
 	if p.cfg.Observe != nil {
 		p.cfg.Observe(*rec)

@@ -41,6 +41,8 @@ var examples = map[string]string{
 	"events":          "cove events a",
 	"network set":     "cove network set a --mode allow --allow pypi.org",
 	"egress allow":    "cove egress allow a pypi.org '*.pythonhosted.org'",
+	"egress learn":    "cove egress learn a --minutes 30m --allow-all",
+	"egress finish":   "cove egress finish a --apply",
 	"snapshot create": "cove snapshot create a ready",
 	"share create":    "cove share create a --minutes 30m --read-only",
 	"volume create":   "cove volume create data",
