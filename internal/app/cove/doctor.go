@@ -23,7 +23,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/system/proc"
+	"github.com/cove-sandbox/cove/internal/system/pyenv"
 )
 
 // finding is one result of doctor.
@@ -46,7 +48,7 @@ func (h *Hub) doctorOp() op.Op {
 	return op.New(op.Spec{Name: "hub_doctor", Route: "GET /api/v1/hub/doctor", Tag: "hub", Verb: "examine",
 		Access: op.AccessAdmin, ReadOnly: true, Columns: []string{"ok", "what", "fix"},
 		Doc: "Show what cove doctor finds on the hub's machine: what sandboxes can do there, and how to get what " +
-			"is missing. Starts nothing."}, h.Doctor)
+			"is missing. Starts no sandbox."}, h.Doctor)
 }
 
 // Doctor examines the hub's machine.
@@ -198,6 +200,7 @@ func examine(ctx context.Context, cfg config.Cove, environ []string, provider fu
 		usable = provider(add)
 	}
 	programs := proc.New(proc.Config{Env: environ})
+	defer programs.Close()
 	for _, p := range []struct{ programs, brings, pkg string }{
 		{"bash", "terminals", "bash"},
 		{"chromium google-chrome chromium-browser", "a browser", "chromium"},
@@ -213,6 +216,9 @@ func examine(ctx context.Context, cfg config.Cove, environ []string, provider fu
 		list = append(list, finding{ok, fmt.Sprintf("%s (%s)", p.brings, strings.Fields(p.programs)[0]),
 			"not available in sandboxes without an image: apt-get install " + p.pkg, repair{pkg: p.pkg}})
 	}
+	_, err := pyenv.Site(ctx, programs, isolate.Python)
+	list = append(list, finding{err == nil, "Python environments (" + pyenv.Package + ")",
+		"sandboxes without an image cannot install a Python kernel: " + pyenv.Fix, repair{pkg: pyenv.Package}})
 	ok, what, fix := venvFinding(cfg)
 	list = append(list, finding{ok, what, fix, repair{venv: !ok}})
 	return usable, list

@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // TestDoctorOfTheHub: an administrator sees the findings of doctor on the hub's machine, and the warm
@@ -87,6 +91,23 @@ func TestDoctorAdvisesUsersOfPackages(t *testing.T) {
 		}
 		if f.ok && strings.Contains(f.what, "all limits") {
 			t.Errorf("got %q, want nothing about limits, which have a finding", f.what)
+		}
+	}
+}
+
+// TestDoctorFindsThatVenvIsMissing: Debian has the modules that create Python environments in another package than Python.
+func TestDoctorFindsThatVenvIsMissing(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, isolate.Python)
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "ensurepip.py"), []byte("raise ImportError\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for environ, missing := range map[string]bool{"A=b": false, "PYTHONPATH=" + broken: true} {
+		_, list := examine(t.Context(), standard(t), []string{environ}, func(adder) bool { return true })
+		i := slices.IndexFunc(list, func(f finding) bool { return f.what == "Python environments (python3-venv)" })
+		if i < 0 || list[i].ok == missing || !strings.HasSuffix(list[i].fix, ": apt-get install python3-venv") || list[i].pkg != "python3-venv" {
+			t.Errorf("with %s: got %+v, want it missing: %v, with the command that installs it", environ, list, missing)
 		}
 	}
 }

@@ -17,8 +17,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// Fix says how to install on Debian what a build requires.
-const Fix = "apt-get install python3-venv"
+// Package is the Debian package of the modules that a build requires.
+const Package = "python3-venv"
+
+// Fix says how to install it.
+const Fix = "apt-get install " + Package
 
 // Config describes an environment.
 type Config struct {
@@ -67,18 +70,25 @@ func Prepare(ctx context.Context, c Config) error {
 		return fmt.Errorf("the folder %q is not empty; delete it, or select another one", c.Dir)
 	}
 	writeProgress(c.Dir, Progress{Step: "creating the environment"})
-	const question = "import ensurepip, sys, venv; print('lib/python%d.%d/site-packages' % sys.version_info[:2])"
-	res, err := c.Runner.Run(ctx, proc.Command{Path: c.Python, Args: []string{"-c", question}, Dir: "/"})
-	if err == nil && res.Exit.Code != 0 {
-		err = fmt.Errorf("%s cannot create environments: its modules venv and ensurepip are missing; %s", c.Python, Fix)
-	}
+	site, err := Site(ctx, c.Runner, c.Python)
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(c.Dir, strings.TrimSpace(string(res.Stdout))), 0o755)
+		err = os.MkdirAll(filepath.Join(c.Dir, site), 0o755)
 	}
 	if err != nil && ctx.Err() == nil {
 		writeProgress(c.Dir, Progress{Failure: err.Error()})
 	}
 	return err
+}
+
+// Site returns the folder of packages in environments of an interpreter. It fails if the interpreter cannot
+// create environments: Debian has the modules for that in another package.
+func Site(ctx context.Context, runner *proc.Runner, python string) (string, error) {
+	const question = "import ensurepip, sys, venv; print('lib/python%d.%d/site-packages' % sys.version_info[:2])"
+	res, err := runner.Run(ctx, proc.Command{Path: python, Args: []string{"-c", question}, Dir: "/"})
+	if err == nil && res.Exit.Code != 0 {
+		err = fmt.Errorf("%s cannot create environments: its modules venv and ensurepip are missing; %s", python, Fix)
+	}
+	return strings.TrimSpace(string(res.Stdout)), err
 }
 
 // Build builds an environment. If it fails, its folder has the reason.
