@@ -161,7 +161,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		rest.Page("activity", "/activity", "Activity in the sandbox, step by step.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
-		[]op.Op{rest.Assets("workbench", "/workbench", web.Files)},
+		[]op.Op{rest.Assets("workbench", "/workbench", web.Files), rest.Assets("box", "/box", web.Files)},
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Content: op.ContentAPI, Route: "/mcp", Also: []string{"/v1/mcp"},
 			Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},

@@ -14,7 +14,7 @@ import (
 func TestReadersHaveAList(t *testing.T) {
 	want := strings.Fields(`auth_check bash_sessions display_control docs_llms docs_openapi file_download health_ready 
 		observe_status preview_absproxy preview_proxy sandbox_activity sandbox_get_context shell_get_session_stats shell_list_sessions
-		skills_list vnc_page watch_list`)
+		sandbox_identity skills_list vnc_page watch_list`)
 	table := blank(t).Table
 	var got []string
 	for _, o := range table.All() {

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/identity"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -161,5 +163,40 @@ func TestRequestsWaitForServer(t *testing.T) {
 	r.provider.drowse.Store(1)
 	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" || r.provider.starts.Load() != 1 {
 		t.Errorf(`got %+v, want body "once" and 1 start`, s)
+	}
+}
+
+// TestOpenPagesDoNotWake: a page learns that its sandbox is paused, and that it was deleted and why, and the
+// requests that it sends by itself neither wake the sandbox nor reach it.
+func TestOpenPagesDoNotWake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a","timeout":30}`)
+	about := func() (out struct{ Data identity.Identity }) {
+		t.Helper()
+		if a := r.do("GET", "/sandbox/a"+identity.Path, ""); a.Status != http.StatusOK || json.Unmarshal([]byte(a.Body), &out) != nil {
+			t.Fatalf("got %d %s, want an identity", a.Status, a.Body)
+		}
+		return out
+	}
+	me := about().Data
+	if me.Name != "a" || me.State != "running" || me.Hub != r.server.URL+"/" || me.OnEnd != "delete" ||
+		me.Expires == nil || time.Until(*me.Expires) > 30*time.Minute || time.Until(*me.Expires) < 0 {
+		t.Errorf(`got %+v, want name "a", state "running", the hub %s, and the end in 30 minutes`, me, r.server.URL)
+	}
+	r.do("POST", "/api/v1/sandbox/a/pause", "")
+	if me := about().Data; me.State != "paused" {
+		t.Errorf(`got %+v, want state "paused"`, me)
+	}
+	if a := r.do("GET", "/sandbox/a/x?wake=false", ""); a.Status != http.StatusConflict || !strings.Contains(a.Error, "is paused") {
+		t.Errorf(`got %d %s, want 409 and "is paused"`, a.Status, a.Body)
+	}
+	if n := r.provider.resumes.Load(); n != 0 {
+		t.Errorf("resumed %d times, want 0", n)
+	}
+	r.do("DELETE", "/api/v1/sandbox/a", "")
+	if a := r.do("GET", "/sandbox/a"+identity.Path, ""); a.Status != http.StatusNotFound || a.Code != "404" ||
+		!strings.Contains(a.Error, "was deleted") {
+		t.Errorf(`got %d %s, want 404 and "was deleted"`, a.Status, a.Body)
 	}
 }

@@ -15,7 +15,7 @@ check(program.status === 307 && program.headers.get("location") === "v1/docs", `
 for (const path of ["/", "/index.html"]) {
   const reply = await fetch(direct + path, { headers: { Accept: "text/html" } });
   const policy = reply.headers.get("content-security-policy") || "";
-  check(reply.ok && (await reply.text()).includes("<title>AIO Sandbox</title>"), `GET ${path}: ${reply.status}`);
+  check(reply.ok && (await reply.text()).includes("<title>Cove</title>"), `GET ${path}: ${reply.status}`);
   check(policy.startsWith("default-src 'self'") && !policy.includes("unsafe"), `policy of ${path}: ${policy}`);
 }
 

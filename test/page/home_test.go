@@ -121,3 +121,10 @@ func TestFiles(t *testing.T) {
 	address := serve(t)
 	runStory(t, "files.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "DIR="+t.TempDir())...)
 }
+
+// TestHeaderOfASandbox tests what all pages of a sandbox show about it, until it is deleted.
+func TestHeaderOfASandbox(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "Xtigervnc", "openbox")
+	runStory(t, "box.mjs", hubs(t)...)
+}

@@ -1,5 +1,6 @@
 // The activity of the sandbox, updated live.
 import { Connection, Sign, Toasts, at, call, fail, follow, html, render, useEffect, useState } from "../ui/ui.js";
+import { BoxHeader } from "../box/header.js";
 import { Timeline } from "./view.js";
 
 /** @typedef {import("./replay.js").Entry} Entry */
@@ -32,7 +33,7 @@ function App() {
     document.addEventListener("visibilitychange", turn);
     return () => { stop?.(); clearTimeout(timer); document.removeEventListener("visibilitychange", turn); };
   }, []);
-  return html`<h1 class="unseen">Activity</h1><${Connection} />
+  return html`<${BoxHeader} title="Activity" /><${Connection} />
     <${Timeline} all=${all} ready=${ready} pictureOf=${(/** @type {number} */ id) => at(`v1/sandbox/activity/${id}/picture`).href}>
       <a class="button" href=${at("v1/sandbox/activity/export").href} download="activity.html"><${Sign} of="down" />Export</a><//>
     <${Toasts} />`;

@@ -1,6 +1,7 @@
 // The files of the sandbox: a tree that follows changes, an editor and viewers, uploads, search.
 // The query parameter path selects the folder or file to open.
-import { Connection, Dialog, IconButton, Sign, Toasts, at, bytes, call, fail, html, recall, remember, render, toast, usePoll, useEffect, useRef, useState } from "../ui/ui.js";
+import { Connection, Dialog, IconButton, Sign, Toasts, at, bytes, call, fail, html, quiet, recall, remember, render, toast, usePoll, useEffect, useRef, useState } from "../ui/ui.js";
+import { BoxHeader } from "../box/header.js";
 import { Tree, join, parent, useTree } from "./tree.js";
 import { chosen, dropped, send } from "./upload.js";
 import { View } from "./view.js";
@@ -127,6 +128,7 @@ function App() {
   };
 
   return html`
+    <${BoxHeader} title="Files" />
     <header>
       <input type="search" placeholder="Search names and contents" aria-label="Search names and contents" value=${query} onInput=${(/** @type {any} */ e) => setQuery(e.target.value)} />
       <${IconButton} sign="file" label="New file" disabled=${!root} onClick=${() => act.create(false)} />
@@ -141,7 +143,7 @@ function App() {
     ${load && html`<div class="load" role="status"><span class="cut">${load.text}</span><progress max="1" value=${load.part} aria-label="Upload"></progress><button onClick=${() => load.stop.abort()}>Cancel</button></div>`}
     <div class=${`parts ${open.path ? "viewing" : ""}`}>
       <nav class=${`side ${over ? "drop" : ""}`} aria-label="Files" onDragOver=${(/** @type {DragEvent} */ e) => { e.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${(/** @type {DragEvent} */ e) => drop(e, root)}>
-        <h1>${root}</h1>
+        <h2>${root}</h2>
         ${query.trim() ? html`<${Results} root=${root} query=${query.trim()} onOpen=${show} />` : html`<${Tree} tree=${tree} root=${root} shown=${open.path} onOpen=${show} onRename=${act.rename} onDelete=${act.remove} onDrop=${drop} />`}
       </nav>
       ${open.path ? html`<${View} key=${open.path} path=${open.path} line=${open.line} changed=${(changes[open.path] || 0) + (changes[""] || 0)} leaving=${Boolean(leaving) && within(open.path, leaving)} onBack=${() => show("")} onDirty=${setDirty} />`
@@ -208,14 +210,14 @@ function useWatcher(root, tell) {
     if (!root) return;
     if (w.root !== root) {
       const old = w.id;
-      const made = await call("v1/file/watch", { body: { path: root, recursive: true, debounce: 100 } });
+      const made = await call("v1/file/watch", { body: { path: root, recursive: true, debounce: 100 }, query: quiet });
       watcher.current = { id: made.watcher_id, cursor: 0, root };
       if (old) call(`v1/file/watch/${old}`, { method: "DELETE" }).catch(() => {});
       latest.current({ type: "overflow", path: root }); // there may have been changes before the watch started
       return;
     }
     try {
-      const out = await call(`v1/file/watch/${w.id}/poll`, { body: { cursor: w.cursor, limit: 1000 } });
+      const out = await call(`v1/file/watch/${w.id}/poll`, { body: { cursor: w.cursor, limit: 1000 }, query: quiet });
       for (const event of out.events || []) {
         w.cursor = Math.max(w.cursor, event.seq);
         latest.current(event);

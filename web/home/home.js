@@ -1,6 +1,8 @@
 // The sandbox on one page: its tools side by side in panes, and a status bar.
 // Query parameters: panes (a list such as terminal,files), layout (grid, columns, rows, single) and max (a pane).
 import { Connection, IconButton, Sign, Toasts, at, bytes, call, html, recall, remember, render, usePoll, useEffect, useMemo, useRef, useState } from "../ui/ui.js";
+import { BoxHeader } from "../box/header.js";
+import { useLife } from "../box/identity.js";
 import { arrange, isSound, kinds, place, resize } from "./layout.js";
 
 /** @type {{ id: string, name: string, path: string, component?: string, otherwise?: string }[]} otherwise: the path to show if the component is not installed */
@@ -68,17 +70,16 @@ function App() {
     return () => removeEventListener("keydown", key);
   }, []);
 
+  const { ended } = useLife();
   return html`
+    <${BoxHeader}><span class="links"><a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a>
+      <a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener">Docs</a><${Mcp} /></span><//>
     <header>
-      <h1><${Sign} of="grid" /> <span>AIO Sandbox</span></h1>
       <nav aria-label="Panes">${panes.filter(exists).map((pane) => html`<button key=${pane.id} type="button" class="plain" title=${pane.name} aria-pressed=${String(single ? shown === pane.id : state.open.includes(pane.id))} onClick=${() => toggle(pane.id)}>
-        <${Sign} of=${pane.id} /><span class="name">${pane.name}</span><span class="unseen">${narrow ? pane.name : ""}</span>${pane.component && html`<span class=${`dot ${dotOf(components?.[pane.component])}`} title=${components?.[pane.component] || "not started"}></span>`}</button>`)}</nav>
+        <${Sign} of=${pane.id} /><span class="name">${pane.name}</span><span class="unseen">${narrow ? pane.name : ""}</span>${pane.component && html`<span class=${`dot ${dotOf(ended ? "" : components?.[pane.component])}`} title=${components?.[pane.component] || "not started"}></span>`}</button>`)}</nav>
       <span class="gap"></span>
       <label class="wide"><span class="unseen">Layout</span><select value=${state.kind} onChange=${(/** @type {any} */ e) => { set((old) => ({ ...old, max: "" })); show(state.open, e.target.value); }}>
         ${kinds.map((kind) => html`<option value=${kind}>${kind}</option>`)}</select></label>
-      <a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a>
-      <a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener"><${Sign} of="docs" /> Docs</a>
-      <${Mcp} />
     </header>
     <${Connection} />
     <main id="stage" ref=${stage} class=${held ? "dragging" : ""}>
@@ -88,7 +89,7 @@ function App() {
         onMove=${(/** @type {number} */ part) => set((old) => ({ ...old, rows: resize(old.rows, handle, part) }))} />`)}
       ${state.open.length === 0 && html`<div class="empty">No pane is open. Choose one above.</div>`}
     </main>
-    <${Bar} />
+    ${!ended && html`<${Bar} />`}
     <${Toasts} />`;
 }
 

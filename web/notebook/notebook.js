@@ -1,6 +1,7 @@
 // A notebook that shares kernels with the code operations of the API. Users can choose a session that an agent created, and both
 // see the same variables. Output of kernels is shown as text nodes and pictures, never as markup.
 import { Ask, Connection, Dialog, IconButton, Sign, Toasts, at, call, fail, follow, html, readEvents, recall, remember, render, toast, useEffect, usePoll, useRef, useState } from "../ui/ui.js";
+import { BoxHeader } from "../box/header.js";
 import { Markdown } from "../files/markdown.js";
 import { Output } from "../files/output.js";
 import { addOutput, newBook, newCell, parseBook, printBook } from "./book.js";
@@ -133,7 +134,8 @@ function App() {
   const names = [...new Set([...Object.keys(sessions), session || "notebook"])].sort();
 
   return html`
-    <header><h1 class="cut" title=${path}>${dirty ? "● " : ""}${path.split("/").pop()}</h1>
+    <${BoxHeader} title="Notebook" />
+    <header><h2 class="cut" title=${path}>${dirty ? "● " : ""}${path.split("/").pop()}</h2>
       <button onClick=${() => setAsking("open")}><${Sign} of="folder" />Open</button>
       <button class="primary" disabled=${!dirty} onClick=${() => save()}>Save</button>
       <span class="gap"></span>

@@ -1,6 +1,8 @@
 // Web terminal: each tab is one shell session over one WebSocket. After a lost
 // connection it reconnects to the same session. After a reload it finds the session
 // by the ID in the URL.
+import { BoxHeader } from "../box/header.js";
+import { mayConnect } from "../box/identity.js";
 import { hasExpired, opaque } from "../ui/session.js";
 import { Sign, html, render } from "../ui/ui.js";
 import { Terminal } from "../vendor/xterm/xterm.js";
@@ -43,6 +45,7 @@ class Tab {
     this.title = "shell";
     this.tries = 0;
     this.ended = false;
+    this.resting = false; // the sandbox sleeps or has ended
     this.screen = Object.assign(document.createElement("div"), { className: "screen" });
     $("screens").append(this.screen);
     this.term = new Terminal({ fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", fontSize: 14, scrollback: 10000, cursorBlink: true, allowProposedApi: true, theme: theme() === "dark" ? dark : light });
@@ -104,6 +107,7 @@ class Tab {
     const url = new URL("v1/shell/ws", prefix);
     url.protocol = url.protocol.replace("http", "ws");
     if (this.session) url.searchParams.set("session_id", this.session);
+    if (this.tries > 0) url.searchParams.set("wake", "false");
     const socket = new WebSocket(url);
     this.socket = socket;
     socket.onmessage = (event) => { if (socket === this.socket) this.message(JSON.parse(event.data)); };
@@ -153,15 +157,25 @@ class Tab {
     this.tries++;
     draw();
     // A failed WebSocket handshake does not report the status, so request it.
-    const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
+    const status = await fetch(new URL("auth?wake=false", prefix)).then((res) => res.status, () => 0);
     if (status === 401 || status === 403) {
       this.ended = true;
       this.term.write("\r\n\x1b[2mnot signed in — open this page again with a new ticket (?ticket=…)\x1b[0m\r\n");
       draw();
       return;
     }
-    if (status === 0 && connected && await hasExpired(new URL("auth", prefix))) return location.reload();
-    this.timer = setTimeout(() => this.connect(), Math.min(10000, 250 * 2 ** Math.min(this.tries, 6)));
+    if (status === 0 && connected && await hasExpired(new URL("auth?wake=false", prefix))) return location.reload();
+    this.retry();
+  }
+
+  // retry connects again, unless the sandbox sleeps or has ended.
+  retry() {
+    this.timer = setTimeout(async () => {
+      this.resting = !(await mayConnect());
+      draw();
+      if (this.resting) this.retry();
+      else this.connect();
+    }, Math.min(10000, 250 * 2 ** Math.min(this.tries, 6)));
   }
 
   refit() {
@@ -267,8 +281,7 @@ function draw() {
     t.button.querySelector(".name").textContent = t.title;
     t.button.title = `${t.session || t.title} (Ctrl+Shift+Up leads here from the terminal)`;
   }
-  document.title = active ? `${active.title} – Terminal` : "Terminal";
-  $("notice").textContent = active && active.tries > 0 && !active.ended ? "Connection lost, trying again…" : "";
+  $("notice").textContent = active && active.tries > 0 && !active.ended ? active.resting ? "Disconnected" : "Connection lost, trying again…" : "";
 }
 
 function paint() {
@@ -276,6 +289,7 @@ function paint() {
   for (const t of tabs) t.term.options.theme = theme() === "dark" ? dark : light;
 }
 
+render(html`<${BoxHeader} title="Terminal" />`, $("box"));
 render(html`<${Sign} of="plus" />`, $("new"));
 render(html`<${Sign} of="theme" />`, $("theme"));
 $("new").onclick = () => add();

@@ -40,7 +40,7 @@ export async function call(path, { body, method, query, signal, whole } = {}) {
   if (body !== undefined && !form) Object.assign(init.headers, { "Content-Type": "application/json" });
   let reply;
   try {
-    reply = await fetch(at(path, query), init);
+    reply = await fetch(at(path, init.method === "GET" ? { ...query, ...quiet } : query), init);
   } catch (error) {
     if (signal?.aborted) throw error;
     report(0);
@@ -81,10 +81,18 @@ function become(next) {
   for (const tell of listeners) tell(next);
 }
 
+/** quiet is the query of requests that must not wake a sandbox. A hub's pages do not need it. @type {Record<string, string>} */
+export let quiet = {};
+/** gate reports whether the page may send automatic requests now. @type {() => Promise<boolean>} */
+let gate = async () => true;
+/** setGate sets a condition for automatic requests, which then do not wake a sandbox. @param {() => Promise<boolean>} fn */
+export const setGate = (fn) => { gate = fn; quiet = { wake: "false" }; };
+
 /** retry calls the server. If it no longer knows this page, such as after a restart of the hub, the page loads again. */
 async function retry() {
+  if (!(await gate())) return become("open"); // nothing to connect to
   const reached = await call("auth").then(() => true, (error) => error.status !== 0);
-  if (reached || !used || !(await hasExpired(at("auth")))) return;
+  if (reached || !used || !(await hasExpired(at("auth", quiet)))) return;
   if (isUnsaved()) become("expired");
   else location.reload();
 }
@@ -128,9 +136,10 @@ export function follow(path, query, take, tell) {
   const run = async () => {
     for (let tries = 0; !stop.signal.aborted; tries++) {
       try {
+        if (!(await gate())) throw new Error("not now");
         const headers = { Accept: "text/event-stream" };
         if (last) Object.assign(headers, { "Last-Event-ID": last });
-        const reply = await fetch(at(path, query), { headers, signal: stop.signal });
+        const reply = await fetch(at(path, { ...query, ...quiet }), { headers, signal: stop.signal });
         if (!reply.ok || !reply.body) {
           if (reply.status >= 400 && reply.status < 500 && reply.status !== 429) { report(reply.status === 401 ? 401 : 200); return; }
           throw new Error("no stream");
@@ -143,7 +152,7 @@ export function follow(path, query, take, tell) {
       if (stop.signal.aborted) return;
       tell?.("lost");
       await new Promise((go) => setTimeout(go, Math.min(10_000, 300 * 2 ** Math.min(tries, 5))));
-      if (tries > 0) await call("auth").catch(() => {});
+      if (tries > 0 && await gate()) await call("auth").catch(() => {});
     }
   };
   run();
@@ -179,7 +188,7 @@ export function usePoll(fn, every, deps = []) {
     const turn = async () => {
       clearTimeout(timer);
       if (over || document.hidden) return;
-      try { await fn(); } catch { /* Connection shows a notice */ }
+      try { if (await gate()) await fn(); } catch { /* Connection shows a notice */ }
       if (!over) timer = window.setTimeout(turn, every);
     };
     turn();

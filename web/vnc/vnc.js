@@ -1,7 +1,10 @@
 // The desktop of the sandbox: noVNC over one WebSocket. Parameters in the query or the fragment of the URL:
 // autoconnect, resize (scale, remote, off), view_only, path, ticket, quality, compression, show_dot, reconnect,
 // reconnect_delay, bar, control (auto: watch while an agent or another person is at work).
+import { BoxHeader } from "../box/header.js";
+import { mayConnect } from "../box/identity.js";
 import { hasExpired } from "../ui/session.js";
+import { html, render } from "../ui/ui.js";
 import RFB from "../vendor/novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);
@@ -34,6 +37,7 @@ function address() {
   url.protocol = url.protocol.replace("http", "ws");
   if (watching()) url.searchParams.set("view_only", "true"); // the server enforces it, too
   else if (holding) url.searchParams.set("take_over", me);
+  if (tries > 0) url.searchParams.set("wake", "false");
   if (given.has("ticket")) url.searchParams.set("ticket", given.get("ticket"));
   return url.href;
 }
@@ -81,14 +85,23 @@ async function ended(clean) {
   const mine = ++losses;
   if (!wanted) return show("Not connected");
   // A failed WebSocket handshake does not report the status, so request it.
-  const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
+  const status = await fetch(new URL("auth?wake=false", prefix)).then((res) => res.status, () => 0);
   if (rfb || !wanted || mine !== losses) return; // the user reconnected or disconnected during the request
   if (status === 401 || status === 403) return show("Not signed in: open this page again with a new ticket (?ticket=…)");
   if (!flag("reconnect", true)) return show(clean ? "The desktop closed the connection" : "The connection was lost");
-  if (status === 0 && connected && await hasExpired(new URL("auth", prefix))) return reload();
+  if (status === 0 && connected && await hasExpired(new URL("auth?wake=false", prefix))) return reload();
   tries++;
   show("The connection was lost; trying again…");
-  timer = setTimeout(connect, Math.min(10000, number("reconnect_delay", 250, 50, 60000) * 2 ** Math.min(tries - 1, 6)));
+  retry(Math.min(10000, number("reconnect_delay", 250, 50, 60000) * 2 ** Math.min(tries - 1, 6)));
+}
+
+// retry connects again, unless the sandbox sleeps or has ended.
+function retry(delay) {
+  timer = setTimeout(async () => {
+    if (!wanted || rfb) return;
+    if (await mayConnect()) connect();
+    else retry(5000);
+  }, delay);
 }
 
 // reload loads the page again and connects.
@@ -133,6 +146,7 @@ function take(hold) {
 async function follow() {
   for (;;) {
     try {
+      if (!(await mayConnect())) throw new Error("not now");
       const reply = await fetch(new URL("v1/display/control?stream=true", prefix));
       if (!reply.ok) return;
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -145,7 +159,7 @@ async function follow() {
         for (const event of events) told(event);
       }
     } catch { /* reconnects below */ }
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await new Promise((resolve) => setTimeout(resolve, 2000));
   }
 }
 
@@ -178,6 +192,7 @@ async function offer() {
   }
 }
 
+render(html`<${BoxHeader} title="Desktop" />`, $("box"));
 $("resize").value = ["scale", "remote", "off"].includes(given.get("resize")) ? given.get("resize") : "scale";
 $("view-only").checked = flag("view_only", false);
 // The bar is hidden by default in a frame of another page.

@@ -43,6 +43,7 @@ sandbox:
 api/tag:
 api/spell:
 config: api/spell api/tag
+api/identity:
 api/op: api/tag
 
 # mechanisms +
@@ -149,7 +150,7 @@ guest/glance: api/op
 guest/hook: api/op system/proc
 guest/e2b/interpreter: guest/internal/kernel api/op
 guest/e2b/envd: guest/internal/connect guest/internal/environ guest/internal/pty api/op system/proc
-guest/info: api/op system/proc
+guest/info: api/identity api/op system/proc
 guest/mcphub: filesystem/atomicfile api/op system/proc
 guest/observe: filesystem/atomicfile api/op
 guest/proxy: filesystem/atomicfile network/certificate guest/internal/environ api/op network/relay system/proc
@@ -252,7 +253,7 @@ hub/activity: filesystem/atomicfile hub/internal/caller api/op sandbox
 hub/audit: hub/internal/audit hub/internal/fault telemetry/metric api/op sandbox telemetry/span
 hub/secret: network/certificate network/egress hub/internal/caller hub/internal/fault hub/internal/naming
 	hub/internal/pool hub/internal/secretstore api/op sandbox
-hub/gateway: auth hub/access hub/fleet hub/internal/naming hub/internal/fault hub/internal/page
+hub/gateway: api/identity auth hub/access hub/fleet hub/internal/naming hub/internal/fault hub/internal/page
 	hub/internal/token hub/audit api/op auth/origin sandbox telemetry/span filesystem/subpath
 hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
 	hub/internal/fault hub/internal/history hub/internal/tombstone hub/internal/trash hub/secret telemetry/metric api/op sandbox

@@ -34,7 +34,7 @@ provider/local: provider/providertest
 hub/internal/pool: guest/bind api/op provider/local provider/mem surface/rest
 hub/internal/caller: sandbox
 hub/fleet: hub/internal/tenant
-hub: hub/internal/naming network/relay provider/local provider/mem surface/mcp surface/mcp/upstream surface/rest
+hub: api/identity hub/internal/naming network/relay provider/local provider/mem surface/mcp surface/mcp/upstream surface/rest
 surface/cli: surface/cli/query surface/rest
 app: dev/guide
 app/cove: provider/mem

@@ -95,7 +95,7 @@ var quiet = map[string]bool{
 	"sandbox_list_ports": true, "component_list": true, "display_control": true, "observe_live": true,
 	"observe_status": true, "vnc_socket": true, "sandbox_tunnel": true,
 	"watch_poll": true, "watch_create": true, "watch_stop": true, "watch_list": true, "watch_events": true,
-	"file_stat": true, "file_list": true, "file_preview": true,
+	"sandbox_identity": true, "file_stat": true, "file_list": true, "file_preview": true,
 	"shell_list_sessions": true, "shell_get_session_stats": true, "bash_sessions": true, "jupyter_list_sessions": true,
 }
 

@@ -5,11 +5,13 @@ package info
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/cove-sandbox/cove/internal/api/identity"
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
@@ -41,6 +43,9 @@ func (s *Service) Ops() []op.Op {
 		op.New(op.Spec{Name: "sandbox_get_context", Access: op.AccessRead, Route: "GET /v1/sandbox", Tag: "sandbox",
 			SDK: "sandbox.get_context", Style: op.Own, ReadOnly: true, Verb: "sandbox info",
 			Doc: "Describe the sandbox: system, user, folders, listening ports, runtimes and tools, as text and as structured data."}, s.Context),
+		op.New(op.Spec{Name: "sandbox_identity", Access: op.AccessRead, Route: "GET " + identity.Path, Tag: "sandbox",
+			ReadOnly: true, NoTool: true,
+			Doc: "Return name, state and end of the sandbox, and the URL of its hub. Does not wake a sandbox."}, s.Identity),
 		op.New(op.Spec{Name: "sandbox_get_python_packages", Route: "GET /v1/sandbox/packages/python", Tag: "sandbox",
 			SDK: "sandbox.get_python_packages", ReadOnly: true, Verb: "sandbox packages-python",
 			Doc: "List the installed Python packages with their versions."}, s.Python),
@@ -105,6 +110,15 @@ type Category struct {
 type Available struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
+}
+
+// Identity returns the name of the machine. A hub replies in place of its sandboxes.
+func (s *Service) Identity(context.Context, op.None) (identity.Identity, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return identity.Identity{}, fmt.Errorf("read the name of the machine: %w", err)
+	}
+	return identity.Identity{Name: name, State: "running"}, nil
 }
 
 // Context reads the machine.

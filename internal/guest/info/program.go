@@ -64,7 +64,7 @@ func find(dirs []string, name *regexp.Regexp) map[string][]string {
 				continue
 			}
 			path := filepath.Join(dir, e.Name())
-			key := identity(path)
+			key := fileIdentity(path)
 			if key == "" || slices.Contains(out[key], path) {
 				continue
 			}
@@ -74,9 +74,9 @@ func find(dirs []string, name *regexp.Regexp) map[string][]string {
 	return out
 }
 
-// identity returns the real file of a program, or the folder of its virtual environment, which has
+// fileIdentity returns the real file of a program, or the folder of its virtual environment, which has
 // its own packages.
-func identity(path string) string {
+func fileIdentity(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
 		return ""

@@ -43,11 +43,12 @@ func (f *Fleet) Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Dur
 	return b, nil
 }
 
-// Visit is Enter for callers with read-only access: it does not wake a sandbox or keep it awake.
+// Visit is Enter for callers with read-only access and for requests of pages that nobody has
+// triggered: it does not wake a sandbox or keep it awake.
 func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
 	if sb.State != sandbox.Running {
 		return nil, op.Errorf(op.Conflict,
-			"sandbox %q is %s, and read-only access does not wake it; ask its owner to start it", sb.Spec.Name, sb.State)
+			"sandbox %q is %s; read-only access and requests with wake=false do not wake it; start it, or ask its owner", sb.Spec.Name, sb.State)
 	}
 	return f.box(sb), nil
 }

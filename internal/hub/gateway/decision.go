@@ -23,6 +23,7 @@ type action int
 const (
 	serveHub       action = iota // not for a sandbox: the hub's own operations serve it
 	forward                      // to the sandbox
+	describe                     // reply with the identity of the sandbox
 	confirmHealth                // the reply that an E2B client expects from a running sandbox
 	redirectFolder               // to the same path with a slash, so that relative links work
 	redirectOrigin               // to the site's own host name, with a ticket
@@ -40,7 +41,7 @@ type decision struct {
 	wake     bool            // wake the sandbox and keep it awake
 	patience time.Duration   // how long the request waits until the sandbox is awake
 
-	location string      // of a redirect; for redirectPass, everything before the pass
+	location string      // of a redirect; for redirectPass, everything before the pass; for describe, the hub's page
 	path     string      // after the pass
 	session  naming.Site // the site for which the ticket or pass is issued; no name: none is issued
 
@@ -111,6 +112,10 @@ func (p policy) decideFor(q request, d decision, find lookup) decision {
 	if d = p.isolate(q, d); d.action != forward {
 		return d
 	}
+	if q.asksIdentity(d.target, d.sandbox) {
+		d.action, d.location = describe, p.hubURL(q)
+		return d
+	}
 	if d.target.path == "" && !d.target.byHost {
 		d.action, d.location = redirectFolder, q.base.Path+d.target.prefix+"/"
 		return d
@@ -122,7 +127,7 @@ func (p policy) decideFor(q request, d decision, find lookup) decision {
 				able.Provider, d.target.name, d.target.port))
 		}
 	}
-	d.wake, d.patience = !q.reader, p.wakeWait
+	d.wake, d.patience = !q.reader && !q.asksToStayAsleep(d.target), p.wakeWait
 	if q.page {
 		d.patience = p.pageWait
 	}

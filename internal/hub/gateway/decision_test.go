@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/identity"
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
@@ -77,6 +78,7 @@ type sent struct {
 	base               string // URL under which the caller reaches the hub
 	port               int    // port that the caller's link is limited to
 	reader             bool
+	shared             bool
 }
 
 const (
@@ -105,7 +107,7 @@ func (s sent) request(t *testing.T) request {
 		t.Fatal(err)
 	}
 	call := &op.Call{Base: base, Reader: s.reader}
-	if s.port != 0 {
+	if s.port != 0 || s.shared {
 		call.Share = &op.Share{Port: s.port}
 	}
 	id := auth.Identity{Via: or(s.via, auth.ViaKey), Site: s.site}
@@ -176,8 +178,15 @@ func TestDecideForward(t *testing.T) {
 		"port, other server": {sent{path: "/sandbox/own/proxy/3000/x"}, wanted{sandbox: "own", port: 3000, path: "/x"}},
 		"path kept":          {sent{path: "/sandbox/own/absproxy/3000/x"}, wanted{sandbox: "own", path: "/absproxy/3000/x"}},
 		"link to the port":   {sent{path: "/sandbox/a/proxy/3000/x", port: 3000}, wanted{sandbox: "a", port: 3000, path: "/x"}},
-		"read-only":          {sent{path: "/sandbox/paused/x", reader: true}, wanted{sandbox: "paused", path: "/x", noWake: true}},
-		"paused sandbox":     {sent{path: "/sandbox/paused/x"}, wanted{sandbox: "paused", path: "/x"}},
+		"request of a page":  {sent{path: "/sandbox/paused/x?a=1&wake=false"}, wanted{sandbox: "paused", path: "/x", noWake: true}},
+		"port, wake=false": {sent{host: "3000-paused.localhost", path: "/x?wake=false"},
+			wanted{sandbox: "paused", port: 3000, path: "/x"}},
+		"identity, another server": {sent{path: "/sandbox/own/v1/sandbox/identity"},
+			wanted{sandbox: "own", path: "/v1/sandbox/identity"}},
+		"identity, changed": {sent{method: "POST", path: "/sandbox/a/v1/sandbox/identity"},
+			wanted{sandbox: "a", path: "/v1/sandbox/identity"}},
+		"read-only":      {sent{path: "/sandbox/paused/x", reader: true}, wanted{sandbox: "paused", path: "/x", noWake: true}},
+		"paused sandbox": {sent{path: "/sandbox/paused/x"}, wanted{sandbox: "paused", path: "/x"}},
 		"page": {sent{path: "/sandbox/a/x", header: "Accept: text/html"},
 			wanted{sandbox: "a", path: "/x", patience: 2 * time.Second}},
 		"own name, by path": {sent{host: "hub.box.test", path: "/sandbox/a/x"}, wanted{sandbox: "a", path: "/x"}},
@@ -201,6 +210,28 @@ func TestDecideForward(t *testing.T) {
 			check(t, testPolicy.decide(c.sent.request(t), newShelf()), c.want)
 		})
 	}
+}
+
+func TestDecideDescribe(t *testing.T) {
+	t.Parallel()
+	const path = identity.Path
+	for name, c := range map[string]struct {
+		sent sent
+		hub  string
+	}{
+		"by path":     {sent{path: "/sandbox/paused" + path, base: "https://x/hub"}, "https://x/hub/"},
+		"by host":     {sent{host: "paused.box.test:99", path: path + "?x"}, "http://hub.box.test:99/"},
+		"with a pass": {sent{path: "/sandbox/paused/" + passFor + path, via: auth.ViaPass, site: "paused:0"}, "http://localhost/"},
+		"read-only":   {sent{path: "/sandbox/paused" + path, reader: true}, "http://localhost/"},
+		"with a link": {sent{path: "/sandbox/paused" + path, shared: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			check(t, testPolicy.decide(c.sent.request(t), newShelf()), wanted{action: describe, location: c.hub})
+		})
+	}
+	d := testPolicy.decide(sent{path: "/sandbox/a" + path, port: 3000}.request(t), newShelf())
+	check(t, d, wanted{action: reject, code: op.NotFound}) // a link to a port
 }
 
 func TestDecideReject(t *testing.T) {

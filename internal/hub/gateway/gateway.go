@@ -99,7 +99,7 @@ func (g *Gateway) Op() op.Op {
 	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Content: op.ContentSite,
 		Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
 		Doc: "Forwards to the sandbox's server, including WebSockets and streams. Requests under proxy/{port} go to " +
-			"that port of the sandbox. Wakes a sleeping sandbox."}, g)
+			"that port of the sandbox. Wakes a sleeping sandbox, unless the query has wake=false."}, g)
 }
 
 // finder looks up what decisions depend on.
@@ -164,6 +164,8 @@ func (g *Gateway) execute(w http.ResponseWriter, r *http.Request, d decision) {
 	switch d.action {
 	case forward:
 		g.forward(w, r, d)
+	case describe:
+		g.describe(w, r, d)
 	case confirmHealth:
 		w.WriteHeader(http.StatusNoContent)
 	case redirectFolder:

@@ -21,6 +21,7 @@ type request struct {
 	identity auth.Identity
 	signedIn bool // authentication is done; identity is set
 	reader   bool // the caller has read-only access
+	shared   bool // the caller has a link
 	port     int  // the only port that the caller may use; 0: all
 
 	visit  bool // a browser opens a document,
@@ -39,7 +40,7 @@ func newRequest(r *http.Request) request {
 		visit: origin.IsVisit(r), framed: origin.IsFramed(r), page: origin.IsNavigation(r)}
 	q.identity, q.signedIn = auth.FromContext(r.Context())
 	if call.Share != nil {
-		q.port = call.Share.Port
+		q.shared, q.port = true, call.Share.Port
 	}
 	if to, ok := r.Context().Value(targetKey{}).(target); ok {
 		q.target = &to

@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/api/identity"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// asksIdentity reports whether a request asks what a sandbox is. The hub answers it, because a
+// page must learn that its sandbox sleeps or has ended without waking it.
+func (q request) asksIdentity(to target, sb sandbox.Sandbox) bool {
+	return q.method == http.MethodGet && to.port == 0 && to.path == identity.Path && fleet.IsNative(sb)
+}
+
+// noWake is the query parameter of requests that a page sends by itself.
+const noWake = "wake=false"
+
+// asksToStayAsleep reports whether a request must not wake the sandbox.
+func (q request) asksToStayAsleep(to target) bool {
+	return to.port == 0 && slices.Contains(strings.Split(q.url.RawQuery, "&"), noWake)
+}
+
+// hubURL is the URL of the hub's page for a caller at a sandbox; empty for a caller with a link,
+// who cannot use the hub.
+func (p policy) hubURL(q request) string {
+	if q.shared {
+		return ""
+	}
+	if _, domain, below := p.findSite(q.host); below {
+		return p.home(q.base, domain) + "/"
+	}
+	return q.base.String() + "/"
+}
+
+// describe replies with the identity of a sandbox.
+func (g *Gateway) describe(w http.ResponseWriter, r *http.Request, d decision) {
+	sb := d.sandbox
+	me := identity.Identity{Name: sb.Spec.Name, ID: sb.ID, Owner: sb.Spec.Owner, State: string(sb.State), Message: sb.Message, Hub: d.location}
+	if at, ok := fleet.Expiry(sb); ok {
+		me.Expires, me.OnEnd = &at, string(fleet.EndPolicy(sb))
+	}
+	body, err := op.JSON(struct {
+		op.Envelope
+		Data identity.Identity `json:"data"`
+	}{op.SuccessEnvelope(r.Context()), me})
+	if err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Security-Policy", origin.Data)
+	h.Set("Cache-Control", "no-store")
+	w.Write(body)
+}

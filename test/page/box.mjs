@@ -1,0 +1,86 @@
+// The header of a sandbox's pages, by host name and by IP address: which sandbox it is, when it ends, the way back to the hub, and
+// what the pages show when it is paused or deleted.
+import { check, axe, until, withPage } from "./browser.mjs";
+import { call, hubs, signIn } from "./origin.mjs";
+
+const { SHOTS: shots } = process.env;
+const titles = { "": "timed – Cove", "files": "timed · Files – Cove", "activity": "timed · Activity – Cove", "notebook": "timed · Notebook – Cove", "terminal": "timed · Terminal – Cove", "vnc/index.html": "timed · Desktop – Cove" };
+const stateOf = async (hub) => (await call(hub, "GET", "/api/v1/sandbox/timed")).status;
+
+async function visit(hub) {
+  await call(hub, "POST", "/api/v1/sandbox", { name: "timed", timeout: 9 });
+  await withPage(async (page) => {
+    await signIn(hub, page);
+    const identities = [];
+    page.on("response", (reply) => { if (reply.url().endsWith("/v1/sandbox/identity")) identities.push(reply.status()); });
+    const later = async (n) => { const from = identities.length; await until(`${n} more questions`, () => identities.length >= from + n); };
+
+    for (const [path, title] of Object.entries(titles)) {
+      await page.goto(`${hub.at}/sandbox/timed/${path}`);
+      await until(`the title of ${path || "the page"}`, async () => (await page.title()) === title, () => page.title());
+      const header = page.locator(".box-header");
+      await header.getByRole("heading", { level: 1 }).waitFor();
+      await header.getByText("running", { exact: true }).waitFor();
+      await header.locator(".box-left.soon").getByText(/^[78] min left$/).waitFor(); // less than ten minutes: a warning
+      check((await header.getByRole("link", { name: "Sandboxes" }).getAttribute("href")) === `${hub.at}/`, "the way back leads elsewhere");
+      check((await page.locator("h1").count()) === 1, `${path}: got ${await page.locator("h1").count()} main headings`);
+      if (hub.named) await axe(page, `${path}, ${hub.title}`); // axe cannot load the styles of a page without an origin
+      for (const width of [390, 640, 1000]) {
+        await page.setViewportSize({ width, height: 640 });
+        check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${path} is wider than ${width} pixels`);
+      }
+    }
+
+    // Links lead to the page of the hub.
+    await page.goto(`${hub.at}/sandbox/timed/`);
+    await page.locator(".box-header").getByRole("link", { name: "Extend" }).waitFor();
+    if (shots) await page.screenshot({ path: `${shots}/box-${hub.named}.png` });
+    const { id } = await call(hub, "GET", "/api/v1/sandbox/timed");
+    await page.getByRole("button", { name: "More actions" }).click();
+    for (const name of ["Share", "Pause", "Snapshot", "Fork", "Delete"]) {
+      const to = await page.getByRole("dialog").getByRole("link", { name }).getAttribute("href");
+      check(to === `${hub.at}/#sandbox/${id}`, `${name} leads to ${to}`);
+    }
+    await page.keyboard.press("Escape");
+    await page.locator(".box-header").getByRole("link", { name: "Sandboxes" }).click();
+    await page.getByRole("heading", { name: /^Sandboxes/ }).waitFor();
+    check(new URL(page.url()).origin === new URL(hub.at).origin, `the way back leads to ${page.url()}`);
+
+    // An open page does not wake a sandbox that its owner has paused.
+    await page.goto(`${hub.at}/sandbox/timed/?panes=files,activity,terminal`);
+    const pane = (id) => page.locator(`.pane[data-pane=${id}]`).frameLocator("iframe");
+    await page.locator("footer").getByText("CPU").waitFor();
+    await pane("terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
+    await pane("files").getByRole("treeitem").first().waitFor();
+    await pane("activity").locator(".steps > li").first().waitFor();
+    await call(hub, "POST", "/api/v1/sandbox/timed/pause", {});
+    await page.getByText("timed is paused").waitFor();
+    await later(10);
+    check((await stateOf(hub)) === "paused", "the page woke a paused sandbox");
+    if (shots) await page.screenshot({ path: `${shots}/box-paused-${hub.named}.png` });
+    if (hub.named) await axe(page, `paused, ${hub.title}`);
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByText("timed is paused").waitFor({ state: "hidden" });
+    await until("it runs", async () => (await stateOf(hub)) === "running", () => stateOf(hub));
+
+    // The end: a reason, a way to the record, and no more requests.
+    await call(hub, "DELETE", "/api/v1/sandbox/timed");
+    await page.getByText(/^timed was deleted on .* UTC, because /).waitFor();
+    check((await page.getByRole("link", { name: "Show its record" }).getAttribute("href")) === `${hub.at}/#records`, "the record is elsewhere");
+    check((await page.locator("footer").count()) === 0, "old measurements are shown");
+    if (shots) await page.screenshot({ path: `${shots}/box-ended-${hub.named}.png` });
+    if (hub.named) await axe(page, `deleted, ${hub.title}`);
+    // Every part of the page asks once more, and then none does.
+    const parts = page.frames().filter((frame) => frame.url().includes("/sandbox/timed") || frame.url().includes("//timed."));
+    check(parts.length === 4, `got ${parts.map((f) => f.url())}`);
+    await until("all parts have heard of the end", () => identities.filter((status) => status === 404).length >= parts.length, () => identities.join());
+    const asked = [];
+    page.on("request", (request) => asked.push(request.url()));
+    await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange"))); // would poll at once
+    await page.evaluate(() => new Promise((done) => requestIdleCallback(done)));
+    check(asked.length === 0, `the page still asks: ${asked}`);
+  }, { ignore: /status of (404|409|502|503)|CORS/ });
+  console.log(`ok ${hub.title}`);
+}
+
+for (const hub of hubs) await visit(hub);

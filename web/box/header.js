@@ -1,0 +1,85 @@
+// The header of all pages of a sandbox: its name and state, the time left, and the way to its hub. Names are shown as text only.
+import { Dialog, IconButton, Sign, at, fail, html, useEffect, useState } from "../ui/ui.js";
+import { resume, useLife } from "./identity.js";
+
+const soon = 10 * 60_000; // from here on, the time left is shown as a warning
+export const framed = self !== top;
+
+/** left formats the time until a moment. @param {number} ms */
+export function left(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  if (s < 60) return `${s} s left`;
+  if (s < 3600) return `${Math.floor(s / 60)} min left`;
+  if (s < 48 * 3600) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min left`;
+  return `${Math.floor(s / 86_400)} days left`;
+}
+
+/** visible replaces characters that are invisible or change the direction of text. @param {string} text */
+// eslint-disable-next-line no-control-regex
+const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD");
+
+/** actions of the hub on a sandbox, which its page there offers. */
+const actions = ["Pause", "Snapshot", "Fork", "Delete"];
+
+/** BoxHeader is the header. title: what the page shows; empty on the main page. children are further controls. @param {{ title?: string, children?: any }} props */
+export function BoxHeader({ title = "", children }) {
+  const { me, ended } = useLife();
+  const name = visible(me?.name || "");
+  useEffect(() => { if (name && !framed) document.title = [name, title].filter(Boolean).join(" · ") + " – Cove"; }, [name, title]);
+  if (framed) return html`<h1 class="unseen">${title}</h1>`; // the page around it has the header
+  const detail = me?.hub && me.id ? `${me.hub}#sandbox/${encodeURIComponent(me.id)}` : "";
+  return html`<div class="box-header"><nav aria-label="Sandbox">
+      ${me?.hub ? html`<a class="box-back" href=${me.hub}><${Sign} of="left" /><span>Sandboxes</span></a><span class="dim" aria-hidden="true">/</span>` : html`<span class="box-back">Cove</span><span class="dim" aria-hidden="true">/</span>`}
+      ${title ? html`<a class="box-name cut" href=${at("").href} title=${name}>${name || "Sandbox"}</a><span class="dim" aria-hidden="true">/</span><h1 class="cut">${title}</h1>` : html`<h1 class="box-name cut" title=${name}>${name || "Sandbox"}</h1>`}
+      ${me && html`<span class="box-state"><span class=${`dot ${ended ? "bad" : dots[me.state] || ""}`}></span>${ended ? "deleted" : me.state}</span>`}
+      ${me?.owner && html`<span class="dim cut box-owner" title="Owner">${visible(me.owner)}</span>`}
+      ${me?.expires && !ended && html`<${Left} me=${me} />`}</nav>
+    ${detail && !ended && html`<span class="box-acts">${me?.expires && html`<a class="button" href=${detail}>Extend</a>`}<a class="button box-wide" href=${detail}>Share</a><${More} detail=${detail} name=${name} /></span>`}
+    ${children}</div>
+    <${Notice} me=${me} name=${name} ended=${ended} />`;
+}
+
+/** @type {Record<string, string>} */
+const dots = { running: "good", creating: "warn", paused: "warn", failed: "bad", deleting: "bad" };
+
+/** @param {import("./identity.js").Identity | null} me */
+const asleep = (me) => ["paused", "stopped", "failed"].includes(me?.state || "");
+
+/** Left shows the time until the timeout. @param {{ me: import("./identity.js").Identity }} props */
+function Left({ me }) {
+  const end = new Date(me.expires || 0).getTime();
+  const [now, tick] = useState(Date.now());
+  const rest = end - now;
+  useEffect(() => {
+    const timer = setTimeout(() => tick(Date.now()), rest < 61_000 ? 1000 : 10_000);
+    return () => clearTimeout(timer);
+  }, [now, end]);
+  return html`<time class=${`box-left ${rest < soon ? "soon" : ""}`} datetime=${me.expires} title=${`${verbs[me.on_end] || "Ends"} at ${new Date(end).toLocaleString()}`}>${left(rest)}</time>`;
+}
+
+/** @type {Record<string, string>} */
+const verbs = { delete: "Is deleted", stop: "Stops", pause: "Is paused" };
+
+/** More lists the actions of the hub. @param {{ detail: string, name: string }} props */
+function More({ detail, name }) {
+  const [open, set] = useState(false);
+  return html`<${IconButton} sign="more" label="More actions" aria-haspopup="dialog" onClick=${() => set(true)} />
+    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">The hub's page of this sandbox offers these actions.</p>${["Share", ...actions].map((action) => html`<a key=${action} class="button" href=${detail}>${action}</a>`)}<//>`}`;
+}
+
+/** Notice explains why the sandbox does not respond. @param {{ me: import("./identity.js").Identity | null, name: string, ended: string }} props */
+function Notice({ me, name, ended }) {
+  const [busy, set] = useState(false);
+  const wake = () => { set(true); resume().catch(fail).finally(() => set(false)); };
+  if (ended) {
+    return html`<div class="notice bad" role="alert"><span class="grow">${visible(sentence(name, ended))}</span>${me?.hub && html`<a class="button" href=${`${me.hub}#records`}>Show its record</a><a class="button" href=${me.hub}>All sandboxes</a>`}</div>`;
+  }
+  if (!asleep(me)) return html`<div role="alert" class="unseen"></div>`;
+  return html`<div class="notice" role="alert"><span class="grow">${name} is ${me?.state}${me?.message ? `: ${visible(me.message)}` : ""}. This page does not wake it.</span><button disabled=${busy} onClick=${wake}>${busy ? html`<span class="spin"></span>` : ""}${me?.state === "paused" ? "Resume" : "Start"}</button></div>`;
+}
+
+/** sentence turns the hub's error into a sentence about the sandbox. @param {string} name @param {string} error */
+function sentence(name, error) {
+  const [, why] = /^no sandbox "[^"]*": it (was .*)$/s.exec(error) || [];
+  return why ? `${name || "The sandbox"} ${why}.` : `${name || "The sandbox"} no longer exists.`;
+}
