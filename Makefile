@@ -7,10 +7,11 @@ STAMP := $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X github.co
 GO := CGO_ENABLED=0 go
 PKGS ?= ./...
 
-.PHONY: run install unit test test-engines flaky deps-run deps-engines build dist check gen bench scale fuzz nightly deps clean web image image-hub
+.PHONY: run install unit test test-engines flaky deps-engines build dist check gen bench scale fuzz nightly deps clean web image image-hub
 
-run: deps-run build ## install missing dependencies, build, and serve on 127.0.0.1:8080
-	AIO_VENV="$${AIO_VENV:-$(CURDIR)/.venv}" exec bin/aio serve
+run: ## serve on 127.0.0.1:8080 as soon as the server is built, and install missing programs meanwhile
+	scripts/deps start
+	exec scripts/serve
 
 LANE := CGO_ENABLED=0 go run ./test/lane
 unit: ## tests that need only Go (3 minutes)
@@ -26,8 +27,9 @@ N ?= 20
 flaky: ## PKG=./internal/system/proc [RUN=TestKill] [N=20]: repeat tests under CPU load and count failures
 	$(LANE) -repeat $(N) -busy 2 $(if $(RUN),-run '$(RUN)') nightly $(PKG)
 
+PROGRAMS ?= ./cmd/...
 build: ## build bin/aio, bin/cove and their helper programs, statically linked
-	$(GO) build $(TRIM) -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
+	$(GO) build $(TRIM) -ldflags '-s -w $(STAMP)' -o bin/ $(PROGRAMS)
 
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 install: build ## install the programs in PREFIX/bin: /usr/local/bin for root, otherwise ~/.local/bin
@@ -85,9 +87,6 @@ deps: ## install the dependencies of make test (make run needs fewer, make test-
 
 deps-engines:
 	scripts/deps engines
-
-deps-run:
-	scripts/deps run
 
 web: ## update the third-party code of the pages
 	scripts/web

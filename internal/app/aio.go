@@ -141,7 +141,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	for _, s := range services {
 		list := s.Ops()
 		for i := range list {
-			list[i] = a.activity.Record(a.tracer.Op(a.disable(list[i]), outcome))
+			list[i] = a.activity.Record(a.tracer.Op(a.explain(a.disable(list[i])), outcome))
 		}
 		lists = append(lists, list)
 		a.close = append(a.close, s.Close)
@@ -246,8 +246,8 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},
-		{Name: "display", State: desktop.State},
-		{Name: "browser", State: a.browserState},
+		{Name: "display", State: a.explainState(desktop.State)},
+		{Name: "browser", State: a.explainState(a.browserState)},
 	}
 	return services, components
 }

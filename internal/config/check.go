@@ -141,7 +141,7 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	for _, p := range []struct {
 		key  string
 		path *string
-	}{{"browser_download_dir", &a.BrowserDownloads}, {"log_dir", &a.LogDir}} {
+	}{{"browser_download_dir", &a.BrowserDownloads}, {"log_dir", &a.LogDir}, {"installing", &a.Installing}} {
 		if *p.path = expand(*p.path, a.Home); *p.path != "" && !filepath.IsAbs(*p.path) {
 			fault(p.key, "%s is not an absolute path (it must start with / or ~/)", quote(*p.path))
 		}
