@@ -186,7 +186,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		Deny: isOwnAddress(c.Listen, c.Loopback)})
 	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion,
 		Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle,
-		Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.logOf("jupyter")})
+		Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Packaged: c.Contained, Log: a.logOf("jupyter")})
 	javascript := node.New(node.Config{Runner: a.runner, Version: c.NodeVersion, Home: home, Workspace: work,
 		State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.logOf("nodejs")})
 	chromium, desktop := a.desktop()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -273,4 +274,20 @@ func TestClients(t *testing.T) {
 		t.Parallel()
 		h.attack(t)
 	})
+}
+
+// TestInstalledKernels: R, Java and what TypeScript requires are installed on first use, from Debian and npm.
+func TestInstalledKernels(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t)
+	var mirrors []string // may have private addresses
+	for _, host := range []string{"deb.debian.org", "registry.npmjs.org"} {
+		addresses, err := net.DefaultResolver.LookupHost(t.Context(), host)
+		if err != nil {
+			testenv.Lack(t, "needs packages from "+host)
+		}
+		mirrors = append(mirrors, addresses...)
+	}
+	h := serve(t, "--private-networks", strings.Join(mirrors, ","))
+	h.run(t, h.tenant(t, "acme", "user"), testenv.NeedFile(t, ".venv-1/bin/python"), "interpreter.py", "install")
 }

@@ -18,7 +18,7 @@ import (
 type ExecuteIn struct {
 	Code       string  `json:"code" doc:"Code to run"`
 	Timeout    int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds until the cell is interrupted"`
-	KernelName *string `json:"kernel_name" doc:"Kernel to run in. Default: Python"`
+	KernelName *string `json:"kernel_name" doc:"Kernel to run in, such as ir (R) or java. Default: Python"`
 	SessionID  *string `json:"session_id" doc:"Session to run in; created if it does not exist. Default: a kernel used only for this call"`
 	Cwd        *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
 }
@@ -86,7 +86,7 @@ func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := s.ensurePython(ctx, op.Value(in.KernelName), emit); err != nil {
+	if err := s.provideKernel(ctx, op.Value(in.KernelName), emit); err != nil {
 		return outcome{}, err
 	}
 	if stateful || op.Value(in.SessionID) != "" {

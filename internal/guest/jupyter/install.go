@@ -104,6 +104,13 @@ func (i *installer) finish(err error) {
 	i.done = nil
 }
 
+// failure returns the error of the last build.
+func (i *installer) failure() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.last
+}
+
 // ensurePython builds an environment with a Python kernel if the machine has none. If emit is not nil, it emits the
 // progress and waits for the end; otherwise it waits a limited time, and the error has the progress.
 func (s *Service) ensurePython(ctx context.Context, name string, emit func(kernel.Output) error) error {
@@ -120,7 +127,8 @@ func (s *Service) ensurePython(ctx context.Context, name string, emit func(kerne
 	}
 	done, err := s.installer.begin()
 	if err == nil {
-		err = s.awaitPython(ctx, done, emit)
+		progress := func() (string, bool, error) { return s.pythonProgress(done != nil) }
+		err = s.await(ctx, installation{"Python", done, progress, s.installer.failure}, emit)
 	}
 	if err != nil {
 		if _, ok := op.AsError(err); ok {
@@ -132,41 +140,55 @@ func (s *Service) ensurePython(ctx context.Context, name string, emit func(kerne
 	return nil
 }
 
-// awaitPython waits for the end of a build and emits its progress.
-func (s *Service) awaitPython(ctx context.Context, done <-chan struct{}, emit func(kernel.Output) error) error {
+// pythonProgress returns the state of a build. It is over only if another program builds the environment.
+func (s *Service) pythonProgress(mine bool) (step string, over bool, err error) {
+	p, running := pyenv.ReadProgress(s.Venv)
+	if !mine && p.Failure != "" {
+		return p.Step, true, errors.New(p.Failure)
+	}
+	return p.Step, !mine && !running, nil
+}
+
+// installation is an installation in progress.
+type installation struct {
+	title string
+	done  <-chan struct{} // closed at its end; nil: progress reports the end
+	// progress returns the current step.
+	progress func() (step string, over bool, err error)
+	failure  func() error // after done
+}
+
+// await waits for the end of an installation and emits its progress.
+func (s *Service) await(ctx context.Context, i installation, emit func(kernel.Output) error) error {
 	ticks := time.NewTicker(progressEvery)
 	defer ticks.Stop()
-	var over <-chan time.Time
+	var limit <-chan time.Time
 	if emit == nil {
-		limit := time.NewTimer(s.installer.wait)
-		defer limit.Stop()
-		over = limit.C
+		timer := time.NewTimer(s.installer.wait)
+		defer timer.Stop()
+		limit = timer.C
 	}
+	canceled := op.Errorf(op.Canceled, "the request was canceled; the installation of %s continues", i.title)
 	shown := ""
 	for {
-		p, running := pyenv.ReadProgress(s.Venv)
-		if running && p.Step != shown && emit != nil {
-			shown = p.Step
-			if err := emit(kernel.Output{Type: kernel.Stream, Name: "stderr", Text: "Installing Python: " + p.Step + "\n"}); err != nil {
-				return op.Errorf(op.Canceled, "the request was canceled; the installation of Python continues")
+		step, over, err := i.progress()
+		if step != "" && step != shown && emit != nil {
+			shown = step
+			if emit(kernel.Output{Type: kernel.Stream, Name: "stderr", Text: "Installing " + i.title + ": " + step + "\n"}) != nil {
+				return canceled
 			}
+		}
+		if over {
+			return err
 		}
 		select {
 		case <-ticks.C:
-			if done == nil && p.Failure != "" {
-				return errors.New(p.Failure)
-			}
-			if done == nil && !running {
-				return nil
-			}
-		case <-done:
-			s.installer.mu.Lock()
-			defer s.installer.mu.Unlock()
-			return s.installer.last
-		case <-over:
-			return op.Errorf(op.Unavailable, "Python is being installed (%s); try again in a few seconds", p.Step)
+		case <-i.done:
+			return i.failure()
+		case <-limit:
+			return op.Errorf(op.Unavailable, "%s is being installed (%s); try again in a few seconds", i.title, step)
 		case <-ctx.Done():
-			return op.Errorf(op.Canceled, "the request was canceled; the installation of Python continues")
+			return canceled
 		}
 	}
 }

@@ -4,7 +4,8 @@
 // It owns the sessions and their kernels, and a pool of kernels that are started in advance.
 // The kernel of a call without a session is used only for this call. A cell that times out
 // is interrupted and its kernel is kept. If the cell ignores the interrupt, the kernel is
-// killed, and the reply says that its variables are lost.
+// killed, and the reply says that its variables are lost. Missing kernels of Python, R and Java
+// are installed on first use.
 package jupyter
 
 import (
@@ -30,6 +31,7 @@ type Config struct {
 	// use if there is no Python kernel.
 	Venv        string
 	Packages    string // that such an environment gets; empty: ipykernel
+	Packaged    bool   // install Debian packages, with sudo, for kernels of other languages
 	Home        string
 	Workspace   string        // where code runs; empty: the home
 	State       string        // folder for the sockets of kernels, unless its path is too long; empty: the temporary folder
@@ -64,6 +66,7 @@ type Service struct {
 	pool      *pool
 	specs     specs
 	installer *installer
+	recipes   map[string]*recipe
 	life      context.Context // ends with the service
 	end       context.CancelFunc
 	tasks     sync.WaitGroup // kernels that are being ended
@@ -105,7 +108,7 @@ func New(c Config) *Service {
 		Busy: func(ss *Session) bool { return ss.k != nil && time.Since(ss.k.SharedUse()) < ss.Idle() }, // by other clients, such as JupyterLab
 	})
 	s.life, s.end = context.WithCancel(context.Background())
-	s.installer = s.newInstaller()
+	s.installer, s.recipes = s.newInstaller(), newRecipes()
 	s.specs.find = func(ctx context.Context) ([]kernel.Spec, error) {
 		return kernel.Find(ctx, kernel.FindConfig{Runner: c.Runner, Venv: c.Venv, Python: c.Python, Version: c.Version, Log: c.Log})
 	}

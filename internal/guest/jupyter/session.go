@@ -195,7 +195,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 	if err != nil {
 		return CreateSessionOut{}, err
 	}
-	if err := s.ensurePython(ctx, op.Value(in.KernelName), nil); err != nil {
+	if err := s.provideKernel(ctx, op.Value(in.KernelName), nil); err != nil {
 		return CreateSessionOut{}, err
 	}
 	ss, made, err := s.enter(ctx, op.Value(in.SessionID), op.Value(in.KernelName), dir)

@@ -4,7 +4,7 @@
 // It owns the sessions with their processes, and the folders for the files of a call. It
 // keeps a limited part of the output. A cell that times out is interrupted and its session
 // is kept. If the cell ignores the interrupt, the process is killed, and the reply says that
-// the variables are lost. The package does not install versions or packages of Node.js.
+// the variables are lost. TypeScript is converted to JavaScript. The package does not install versions of Node.js.
 package node
 
 import (
@@ -47,7 +47,9 @@ type Service struct {
 	grace time.Duration // how long an interrupted cell may take to end
 	limit int64         // how many bytes of a cell's output are kept
 
-	installed *installations
+	installed       *installations
+	typesPackage    string        // npm package that removes types
+	installingTypes chan struct{} // held by the call that installs it
 
 	turns chan struct{}  // limits the calls without a session
 	tasks sync.WaitGroup // processes that are being ended
@@ -70,12 +72,15 @@ func New(c Config) *Service {
 		c.MaxSessions = 16
 	}
 	s := &Service{
-		Config:  c,
-		base:    pathname.Base{Home: c.Home, Workspace: c.Workspace},
-		grace:   5 * time.Second,
-		limit:   outputLimit,
-		turns:   make(chan struct{}, c.MaxSessions),
-		oneShot: map[*process]struct{}{},
+		Config: c,
+		base:   pathname.Base{Home: c.Home, Workspace: c.Workspace},
+		grace:  5 * time.Second,
+		limit:  outputLimit,
+
+		typesPackage:    typesPackage,
+		installingTypes: make(chan struct{}, 1),
+		turns:           make(chan struct{}, c.MaxSessions),
+		oneShot:         map[*process]struct{}{},
 		installed: &installations{
 			runner: c.Runner, home: c.Home, workspace: c.Workspace, preferred: c.Version, versions: map[string]cachedVersion{},
 		},

@@ -82,13 +82,21 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 	code := in.Code
 	if p.Language == "typescript" {
 		var err error
-		if code, err = s.StripTypes(ctx, code); err != nil {
+		installing := func() {
+			out.output(kernel.Output{Type: kernel.Stream, Name: "stderr", Text: "Installing TypeScript\n"})
+		}
+		if code, err = s.StripTypes(ctx, code, installing); err != nil {
 			return err
 		}
 	}
 	language := s.language(p.Language)
 	silent := func(code string) error {
-		_, err := language.Run(ctx, s.cell(p, code), nil)
+		_, err := language.Run(ctx, s.cell(p, code), func(o kernel.Output) error {
+			if o.Type == kernel.Stream { // the progress of an installation
+				out.output(o)
+			}
+			return ctx.Err()
+		})
 		p.begun = p.begun || err == nil
 		return err
 	}
@@ -119,9 +127,6 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		out.output(o)
 		return ctx.Err()
 	})
-	if k, ok := kernels[p.Language]; ok && isMissing(err) {
-		return fmt.Errorf("the sandbox has no kernel for %s; %s", p.Language, k.install)
-	}
 	p.begun = true
 	if err == nil && result.Status == kernel.Failed && !out.failed() {
 		err = errors.New("the code ended with an error")
@@ -134,54 +139,26 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 
 // firstCode returns code that prepares a new session of a language: its home and, in Python, the formats of values.
 func (s *Service) firstCode(language string) string {
-	home, err := json.Marshal(s.Home())
-	switch {
-	case err != nil:
-		return ""
-	case language == "python":
-		return setup + "__import__('os').environ['HOME'] = " + string(home)
-	case language == "javascript", language == "typescript":
-		return "void (process.env.HOME = " + string(home) + ")"
+	home := encode(s.Home())
+	switch language {
+	case "python":
+		return setup + "__import__('os').environ['HOME'] = " + home
+	case "javascript", "typescript":
+		return "void (process.env.HOME = " + home + ")"
+	case "r":
+		return "Sys.setenv(HOME = " + home + ")"
+	case "java":
+		return `System.getProperties().put("HOME", ` + home + `);`
 	}
 	return ""
 }
 
-func isMissing(err error) bool {
-	e, ok := op.AsError(err)
-	return ok && e.Code == op.NotFound
-}
-
 func (s *Service) cell(p *place, code string) kernel.Cell {
-	c := kernel.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: maxDuration}
+	c := kernel.Cell{Code: code, Kernel: kernels[p.Language], Session: s.sessionOf(p), Stateful: true, Timeout: maxDuration}
 	if !p.begun {
 		c.Dir = p.Cwd
 	}
 	return c
-}
-
-// variables returns code that sets variables for one execution, and code that restores them.
-func variables(language string, env map[string]string) (before, after string) {
-	if _, ok := kernels[language]; ok || len(env) == 0 || language == "bash" {
-		return "", ""
-	}
-	b, err := json.Marshal(env)
-	if err != nil {
-		return "", ""
-	}
-	text, err := json.Marshal(string(b))
-	if err != nil {
-		return "", ""
-	}
-	if language == "python" {
-		return "__import__('builtins')._cove_env = (lambda os, new: ({k: os.environ.get(k) for k in new}, " +
-				"os.environ.update(new))[0])(__import__('os'), __import__('json').loads(" + string(text) + "));",
-			"(lambda os, old: [os.environ.pop(k, None) if v is None else os.environ.__setitem__(k, v) for k, v in " +
-				"old.items()])(__import__('os'), __import__('builtins').__dict__.pop('_cove_env', {}));"
-	}
-	return "void (globalThis.__coveEnv = {...process.env}, Object.assign(process.env, JSON.parse(" + string(text) + ")))",
-		"void (Object.keys(JSON.parse(" + string(text) +
-			")).forEach(k => k in globalThis.__coveEnv ? process.env[k] = globalThis.__coveEnv[k] : delete " +
-			"process.env[k]), delete globalThis.__coveEnv)"
 }
 
 // keepState returns shell code that restores the variables, functions and working directory of the context, sets the variables

@@ -1,9 +1,8 @@
 // Package interpreter serves E2B's code interpreter: it runs code in contexts that keep their
 // variables, and streams the outputs as lines of JSON.
 //
-// It owns the contexts and the conversion of outputs. Python runs in Jupyter kernels, as do R
-// and Java if their kernels are installed, JavaScript and TypeScript in Node.js, and shell
-// commands in bash.
+// It owns the contexts and the conversion of outputs. Python, R and Java run in Jupyter kernels,
+// JavaScript and TypeScript in Node.js, and shell commands in bash.
 package interpreter
 
 import (
@@ -70,8 +69,8 @@ func (sh Shell) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output)
 // Config of the service.
 type Config struct {
 	Python, JavaScript, Bash Language
-	// StripTypes converts TypeScript to JavaScript.
-	StripTypes func(ctx context.Context, code string) (string, error)
+	// StripTypes converts TypeScript to JavaScript. It calls installing if it installs the program that does so.
+	StripTypes func(ctx context.Context, code string, installing func()) (string, error)
 	// Home returns the home of the user, which is the default working directory.
 	Home func() string
 	Log  *slog.Logger
@@ -159,12 +158,8 @@ var names = map[string]string{
 	"r": "r", "java": "java",
 }
 
-// kernels are the languages of other Jupyter kernels: the name of the kernel and the command
-// that installs it.
-var kernels = map[string]struct{ name, install string }{
-	"r":    {"ir", "run: sudo apt-get update && sudo apt-get install -y r-cran-irkernel && Rscript -e 'IRkernel::installspec()'"},
-	"java": {"java", "run: sudo apt-get update && sudo apt-get install -y default-jdk, then install a kernel named java, such as IJava"},
-}
+// kernels are the kernels of languages that run in Jupyter, as Python does.
+var kernels = map[string]string{"r": "ir", "java": "java"}
 
 // language returns the runner of a language.
 func (s *Service) language(name string) Language {

@@ -34,10 +34,11 @@ func newService(t *testing.T, outputs ...kernel.Output) *Service {
 	})
 	python := runner(func(_ context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 		for _, o := range outputs {
-			if emit != nil {
-				if err := emit(o); err != nil {
-					return kernel.Result{}, err
-				}
+			if strings.Contains(c.Code, "HOME") { // code that prepares the session prints nothing
+				break
+			}
+			if err := emit(o); err != nil {
+				return kernel.Result{}, err
 			}
 		}
 		return kernel.Result{Status: kernel.OK, Session: c.Session}, nil
@@ -45,7 +46,10 @@ func newService(t *testing.T, outputs ...kernel.Output) *Service {
 	end := func(context.Context, string) {}
 	return New(Config{Home: func() string { return tmp }, Bash: Language{shell, end},
 		Python: Language{python, end}, JavaScript: Language{python, end},
-		StripTypes: func(context.Context, string) (string, error) { return "", errors.New("invalid types") }})
+		StripTypes: func(_ context.Context, _ string, installing func()) (string, error) {
+			installing()
+			return "", errors.New("invalid types")
+		}})
 }
 
 type runner func(context.Context, kernel.Cell, func(kernel.Output) error) (kernel.Result, error)
@@ -225,31 +229,43 @@ func TestResults(t *testing.T) {
 		t.Errorf("got %v, want the traceback as one text", fault)
 	}
 	if lines := execute(t, s, map[string]any{"code": "let a: number",
-		"language": "ts"}); lines[1]["type"] != "error" || lines[1]["value"] != "invalid types" {
-		t.Errorf("got %v, want the error of the compiler", lines)
+		"language": "ts"}); len(lines) != 4 || lines[1]["text"] != "Installing TypeScript\n" || lines[2]["value"] != "invalid types" {
+		t.Errorf("got %v, want the progress and the error of the compiler", lines)
 	}
 }
 
-// TestOtherKernels: R and Java run in their own kernels. If a kernel is missing, the error
-// says what to install.
+// TestOtherKernels: R and Java run in their own kernels. The installation of a kernel shows its progress, and an error of it
+// reaches the client.
 func TestOtherKernels(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	end := func(context.Context, string) {}
+	var ran []string
 	s.Python = Language{runner(func(_ context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
-		if c.Kernel == "java" {
-			return kernel.Result{}, op.Errorf(op.NotFound, "no such kernel: %q", c.Kernel)
+		ran = append(ran, c.Kernel+": "+c.Code)
+		var err error
+		switch {
+		case c.Kernel == "java":
+			return kernel.Result{}, op.Errorf(op.Unavailable, "no kernel for Java; run: sudo apt-get …")
+		case len(ran) == 1:
+			err = errors.Join(emit(kernel.Output{Type: kernel.Stream, Name: "stderr", Text: "Installing R: step"}),
+				emit(kernel.Output{Type: kernel.ExecuteResult, Data: map[string]any{"text/plain": "of our own code"}}))
+		case c.Code == "1 + 1":
+			err = emit(kernel.Output{Type: kernel.ExecuteResult, Data: map[string]any{"text/plain": "[1] 2"}})
 		}
-		err := emit(kernel.Output{Type: kernel.Stream, Name: "stdout", Text: c.Kernel + " runs " + c.Code})
 		return kernel.Result{Status: kernel.OK, Session: c.Session}, err
 	}), end}
 	lines := execute(t, s, map[string]any{"code": "1 + 1", "language": "R", "env_vars": map[string]string{"A": "1"}})
-	if len(lines) != 3 || lines[1]["text"] != "ir runs 1 + 1" {
-		t.Errorf("R: got %v, want only the code, run by ir", lines)
+	if len(lines) != 4 || lines[1]["text"] != "Installing R: step" || lines[2]["text"] != "[1] 2" {
+		t.Errorf("R: got %v, want the progress and the result", lines)
+	}
+	if len(ran) != 4 || !strings.HasPrefix(ran[0], "ir: Sys.setenv(HOME") || !strings.Contains(ran[1], "Sys.setenv(\"A\" = \"1\")") ||
+		ran[2] != "ir: 1 + 1" || !strings.Contains(ran[3], "Sys.unsetenv") {
+		t.Errorf("R: got the cells %q, want the variables around the code", ran)
 	}
 	lines = execute(t, s, map[string]any{"code": "1 + 1", "language": "java"})
-	if text, _ := lines[1]["value"].(string); lines[1]["type"] != "error" || !strings.Contains(text, "no kernel for java; run: sudo apt-get") {
-		t.Errorf("Java: got %v, want an error that says what to install", lines)
+	if len(lines) != 3 || lines[1]["value"] != "no kernel for Java; run: sudo apt-get …" {
+		t.Errorf("Java: got %v, want the error", lines)
 	}
 	if status, text := send(t, s, http.MethodPost, "/contexts",
 		`{"language":"cobol"}`); status != http.StatusBadRequest ||

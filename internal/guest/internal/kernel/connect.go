@@ -75,9 +75,17 @@ func (p *connection) write(kernelName string) error {
 }
 
 func (p *connection) file() string { return filepath.Join(p.dir, "connection.json") }
+
+// socket returns the path of a socket. Kernels that name it otherwise are found by otherSocket.
 func (p *connection) socket(port int) string {
 	return filepath.Join(p.dir, "k-"+strconv.Itoa(p.first+port))
 }
+
+// otherSocket returns the path at which kernels listen that treat ipc addresses as those of TCP, such as R's.
+func (p *connection) otherSocket(port int) string {
+	return filepath.Join(p.dir, "k:"+strconv.Itoa(p.first+port))
+}
+
 func (p *connection) remove() { os.RemoveAll(p.dir) }
 
 // channels are the connections to a kernel.
@@ -104,7 +112,7 @@ func (p *connection) connect(ctx context.Context, exited <-chan struct{}) (c cha
 		{&c.control, controlPort, "DEALER", identity},
 		{&c.heart, heartPort, "REQ", ""},
 	} {
-		if *s.to, err = dialUntil(ctx, exited, p.socket(s.port), s.kind, s.name); err != nil {
+		if *s.to, err = p.dialUntil(ctx, exited, s.port, s.kind, s.name); err != nil {
 			c.close()
 			return channels{}, err
 		}
@@ -112,13 +120,14 @@ func (p *connection) connect(ctx context.Context, exited <-chan struct{}) (c cha
 	return c, nil
 }
 
-func dialUntil(ctx context.Context, exited <-chan struct{}, path, kind, identity string) (*socket, error) {
+func (p *connection) dialUntil(ctx context.Context, exited <-chan struct{}, port int, kind, identity string) (*socket, error) {
 	pause := time.NewTicker(dialEvery)
 	defer pause.Stop()
 	for {
-		s, err := dial(ctx, path, kind, identity)
-		if err == nil {
-			return s, nil
+		for _, path := range []string{p.socket(port), p.otherSocket(port)} {
+			if s, err := dial(ctx, path, kind, identity); err == nil {
+				return s, nil
+			}
 		}
 		select {
 		case <-exited:

@@ -165,6 +165,9 @@ func (c *execution) wait(ctx context.Context) error {
 		case <-c.graceOver:
 			return fmt.Errorf("%w to an interrupt: %w", ErrUnresponsive, c.ended)
 		case <-beat.C:
+			if c.k.info.Implementation != ipython { // others may respond only between cells, as R does
+				continue
+			}
 			if misses = c.k.heart.check(misses); misses > beatMisses {
 				return fmt.Errorf("%w: its process is stopped or starved", ErrUnresponsive)
 			}

@@ -38,6 +38,8 @@ const (
 	shutdownTime = 3 * time.Second
 	// defaultOutputLimit is how many bytes of a cell's outputs are kept by default.
 	defaultOutputLimit = 16 << 20
+	// ipython is the implementation of Python's kernel.
+	ipython = "ipython"
 	// reportLimit is how many bytes of the process's own stdout and stderr are kept.
 	reportLimit = 8 << 10
 )
@@ -201,7 +203,7 @@ func (k *Kernel) prepare(ctx context.Context) error {
 // setUp runs the bootstrap. It is an expression because IPython replaces the streams while
 // code runs, and restores them afterwards.
 func (k *Kernel) setUp(ctx context.Context) error {
-	if k.info.Implementation != "ipython" {
+	if k.info.Implementation != ipython {
 		return nil
 	}
 	source, err := json.Marshal(bootstrap) // also a string literal in Python

@@ -112,3 +112,24 @@ func run(t testing.TB, k *Kernel, code string) (Reply, []Output) {
 	}
 	return reply, Fold(outputs)
 }
+
+// TestSocketsNamedLikePorts: R's kernel separates the number of a socket with a colon, as in an address of TCP.
+func TestSocketsNamedLikePorts(t *testing.T) {
+	t.Parallel()
+	const program = `
+from ipykernel import heartbeat, kernelapp
+class App(kernelapp.IPKernelApp):
+    def _try_bind_socket(self, s, port):
+        s.bind(f"ipc://{self.ip}:{port}")
+        return port
+heartbeat.Heartbeat._try_bind_socket = lambda h: h.socket.bind(f"ipc://{h.ip}:{h.port}")
+App.launch_instance()
+`
+	k := start(t, func(c *Config) { c.Spec.Argv = []string{c.Spec.Argv[0], "-c", program, "-f", connectionFile} })
+	if _, outputs := run(t, k, "6 * 7"); brief(outputs) != "execute_result 42" {
+		t.Errorf("got %s, want 42", brief(outputs))
+	}
+	if err := k.Ping(t.Context()); err != nil {
+		t.Errorf("got %v, want a heartbeat", err)
+	}
+}
