@@ -54,7 +54,7 @@ type Sandbox struct {
 
 // Network is the egress policy of a sandbox.
 type Network struct {
-	Mode  string   `json:"mode,omitempty"` // none, allow, open
+	Mode  string   `json:"mode,omitempty"` // none, allow, ask, open
 	Allow []string `json:"allow,omitempty"`
 }
 

@@ -178,3 +178,68 @@ func TestEgressLearn(t *testing.T) {
 		t.Errorf("got %v, want an event for each beginning and end", kinds)
 	}
 }
+
+// TestEgressAsk: the owner sees what waits, and answers live, once or with a rule.
+func TestEgressAsk(t *testing.T) {
+	t.Parallel()
+	url, s := outside(t)
+	host := strings.TrimPrefix(url, "http://")
+	r := newRig(t, s)
+	r.create(`{"name":"a","network":{"mode":"open"}}`)
+	want := func(method, path, body string, status int, text string) {
+		t.Helper()
+		if a := r.do(method, "/api/v1/sandbox/a"+path, body); a.Status != status || !strings.Contains(a.Body, text) {
+			t.Errorf("%s %s %s: got %d %s, want %d with %s", method, path, body, a.Status, a.Body, status, text)
+		}
+	}
+	waiting := func(agent string) <-chan int {
+		got := make(chan int, 1)
+		go func() { status, _ := r.program("a", agent, url); got <- status }()
+		poll(t, "the connection waits", func() bool {
+			return strings.Contains(r.do("GET", "/api/v1/sandbox/a/egress/pending", "").Body, `"program":"`+agent+`"`)
+		})
+		return got
+	}
+	status := func(got <-chan int, want int) {
+		t.Helper()
+		if n := <-got; n != want {
+			t.Errorf("got %d, want %d", n, want)
+		}
+	}
+	want("POST", "/egress/deny", `{"hosts":["*"]}`, 409, "cove egress ask")
+	want("POST", "/egress/allow", `{"rules":["`+host+`"],"once":true}`, 409, "cove egress ask")
+	want("POST", "/egress/ask", ``, 200, `"mode":"ask"`)
+	want("GET", "/egress/pending", "", 200, "[]")
+	events := r.stream("/api/v1/sandbox/a/events", "")
+	first := waiting("one")
+	for {
+		e, ok := events.next()
+		if !ok {
+			t.Fatal("the stream ended, want an event about a waiting connection")
+		}
+		if e.Type == "pending" {
+			if !strings.Contains(e.Message, `program "one": a connection to `+host+" waits") ||
+				!strings.Contains(e.Message, "cove egress allow a "+host) || !strings.Contains(e.Message, "cove egress deny a "+host) {
+				t.Errorf("got %q, want the program, the host and the commands", e.Message)
+			}
+			break
+		}
+	}
+	want("POST", "/egress/allow", `{"rules":["*"],"once":true}`, 400, "programs choose")
+	want("POST", "/egress/allow", `{"rules":["192.0.2.0/24"],"once":true}`, 400, "use a name or an address")
+	want("POST", "/egress/deny", `{"hosts":["*"]}`, 200, `"mode":"ask"`)
+	status(first, 403)
+	want("POST", "/egress/allow", `{"rules":["`+host+`"],"once":true}`, 200, `"mode":"ask"`)
+	if n, _ := r.program("a", "two", url); n != 200 {
+		t.Errorf("got %d, want it approved", n)
+	}
+	want("GET", "/network", "", 200, `"rule":"approved once"`)
+	want("POST", "/egress/deny", `{"hosts":["127.0.0.1"]}`, 200, `"mode":"ask"`) // the ports of HTTP
+	// Rules release what waits, and are stored.
+	r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)
+	want("POST", "/egress/ask", ``, 200, `"mode":"ask"`)
+	second := waiting("three")
+	want("POST", "/egress/allow", `{"rules":["`+host+`"]}`, 200, `"mode":"ask"`)
+	status(second, 200)
+	want("GET", "/network", "", 200, `"mode":"ask","allow":["`+host+`"]`)
+}

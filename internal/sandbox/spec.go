@@ -75,6 +75,7 @@ type NetworkMode string
 const (
 	NetworkNone  NetworkMode = "none"
 	NetworkAllow NetworkMode = "allow" // only Network.Allow
+	NetworkAsk   NetworkMode = "ask"   // Network.Allow, and what the owner approves when it is first used
 	NetworkOpen  NetworkMode = "open"  // all except the host and private addresses
 )
 

@@ -196,9 +196,9 @@ func (s Spec) checkResources() error {
 
 func (s Spec) checkNetwork() error {
 	switch s.Network.Mode {
-	case "", NetworkNone, NetworkAllow, NetworkOpen:
+	case "", NetworkNone, NetworkAllow, NetworkAsk, NetworkOpen:
 	default:
-		return fmt.Errorf("network %q: use none, allow or open", s.Network.Mode)
+		return fmt.Errorf("network %q: use none, allow, ask or open", s.Network.Mode)
 	}
 	if len(s.Network.Allow) > maxList {
 		return fmt.Errorf("%d network rules, more than %d", len(s.Network.Allow), maxList)

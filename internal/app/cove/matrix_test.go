@@ -56,6 +56,7 @@ var pinned = map[string]kind{
 // special are requests that do not follow from the Spec.
 var special = map[string]request{
 	"egress_allow":       {writes, "POST", "/api/v1/sandbox/{name}/egress/allow", `{"rules":["example.com"]}`, 0},
+	"egress_deny":        {writes, "POST", "/api/v1/sandbox/{name}/egress/deny", `{"hosts":["example.com"]}`, 0},
 	"e2b_timeout":        {writes, "POST", "/sandboxes/{name}/timeout", `{"timeout":60}`, 204},
 	"sandbox_proxy":      {enters, "GET", "/sandbox/{name}/x", "", 200},
 	"sandbox_rollback":   {writes, "POST", "/api/v1/sandbox/{name}/rollback", `{"snapshot":"of-{name}"}`, 200},

@@ -14,7 +14,8 @@ import (
 // them runs, wakes or blocks a sandbox, and none shows a secret.
 func TestViewersHaveAList(t *testing.T) {
 	t.Parallel()
-	want := strings.Fields(`sandbox_list sandbox_get sandbox_network sandbox_logs sandbox_stats sandbox_events hub_events egress_learned
+	want := strings.Fields(`sandbox_list sandbox_get sandbox_network sandbox_logs sandbox_stats sandbox_events hub_events
+		egress_learned egress_pending
 		hub_environments hub_info sandbox_proxy snapshot_list share_list share_open volume_list image_list
 		secret_list hub_usage mcp auth_check auth_create_ticket health_ready docs_openapi docs_llms e2b_get
 		e2b_list e2b_list_v2 e2b_metrics e2b_metrics_all e2b_logs e2b_snapshots e2b_templates e2b_alias`)

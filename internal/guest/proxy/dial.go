@@ -70,7 +70,11 @@ func (d *dialer) routeOf(host string) (route, rule string) {
 
 // tunnel connects to an unmapped host.
 func (d *dialer) tunnel(ctx context.Context, host string, port int, rec *record) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	limit := dialTimeout
+	if d.cfg.Egress != nil {
+		limit = egressTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	route, rule := d.routeOf(host)
 	rec.route(route, rule)

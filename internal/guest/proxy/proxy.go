@@ -156,9 +156,11 @@ func (s *Service) Close() error {
 }
 
 const (
-	idleTime     = 30 * time.Second
-	dialTimeout  = 15 * time.Second
-	helloTimeout = 30 * time.Second
-	maxHeader    = 256 << 10
-	maxRecords   = 512
+	idleTime    = 30 * time.Second
+	dialTimeout = 15 * time.Second
+	// egressTimeout is longer, because a connection may wait for the approval of the sandbox's owner.
+	egressTimeout = 90 * time.Second
+	helloTimeout  = 30 * time.Second
+	maxHeader     = 256 << 10
+	maxRecords    = 512
 )

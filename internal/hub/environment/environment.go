@@ -126,7 +126,7 @@ func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
 
 // Policy is an egress policy.
 type Policy struct {
-	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
+	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), ask (others wait for approval), or open (all public addresses)"`
 	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges, with or without :port. ! denies; first match wins"`
 }
 

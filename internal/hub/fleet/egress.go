@@ -108,7 +108,7 @@ func (b *Box) egress() *egress.Proxy {
 func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Proxy, net.Listener, error) {
 	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private,
 		Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
-		Observe: func(r egress.Record) { f.logConnection(sb.ID, r) }}
+		Observe: reporter{f, sb.ID}.connected, Asked: reporter{f, sb.ID}.asked}
 	if f.ChangeEgress != nil {
 		f.ChangeEgress(&cfg)
 	}

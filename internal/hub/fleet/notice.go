@@ -49,15 +49,21 @@ func (n *notices) take(now time.Time, target string) (skipped int, ok bool) {
 	return skipped, true
 }
 
-// logConnection records a connection of a sandbox. Denied ones become events.
-func (f *Fleet) logConnection(id string, r egress.Record) {
+// reporter reports the connections of a sandbox.
+type reporter struct {
+	*Fleet
+	id string
+}
+
+// connected records a connection. Denied ones become events.
+func (f reporter) connected(r egress.Record) {
 	f.counts.egress(1, r.Verdict)
-	f.Log.Info("egress", "sandbox", id, "protocol", r.Protocol, "program", r.Program, "host", r.Host, "port", r.Port,
+	f.Log.Info("egress", "sandbox", f.id, "protocol", r.Protocol, "program", r.Program, "host", r.Host, "port", r.Port,
 		"address", r.Address, "verdict", r.Verdict, "rule", r.Rule, "reason", r.Reason)
 	if r.Verdict != egress.Refused {
 		return
 	}
-	b := f.known(id)
+	b := f.known(f.id)
 	if b == nil {
 		return
 	}
@@ -68,6 +74,22 @@ func (f *Fleet) logConnection(id string, r egress.Record) {
 	}
 	sb := b.seen()
 	f.History.Add("denied", r.Time, sb, denial(sb.Spec.Name, r, skipped))
+}
+
+// asked adds an event for a host that waits for approval.
+func (f reporter) asked(p egress.Pending) {
+	b := f.known(f.id)
+	if b == nil {
+		return
+	}
+	sb := b.seen()
+	at := net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
+	text := fmt.Sprintf("a connection to %s waits for approval until %s UTC; run cove egress allow %s %[1]s, with --once to add no rule, "+
+		"or cove egress deny %[3]s %[1]s", at, p.Until.UTC().Format(time.TimeOnly), sb.Spec.Name)
+	if p.Program != "" {
+		text = fmt.Sprintf("program %q: %s", p.Program, text)
+	}
+	f.History.Add("pending", p.Since, sb, text)
 }
 
 // denial explains a denied connection to the owner of a sandbox.

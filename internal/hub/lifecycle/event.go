@@ -13,7 +13,7 @@ import (
 
 // Event is one event of a sandbox.
 type Event struct {
-	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded, idle, expired, denied, learning, missed"`
+	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded, idle, expired, denied, pending, learning, missed"`
 	Time    time.Time `json:"time"`
 	Sandbox *Object   `json:"sandbox,omitempty" doc:"The sandbox after the event, without its environment and arguments"`
 	Message string    `json:"message,omitempty"`

@@ -56,7 +56,7 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 // SetNetworkIn is a new egress policy.
 type SetNetworkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
-	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), or open (all except the host and private addresses)"`
+	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), ask (others wait for approval), or open (all public addresses)"`
 	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges, with or without :port. ! denies; first match wins"`
 }
 

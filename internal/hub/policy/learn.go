@@ -105,9 +105,10 @@ func (s *Service) Finish(ctx context.Context, in FinishIn) (Learned, error) {
 		return out, op.Errorf(op.Conflict, "the recording proposes no rules, because no connection was allowed; set mode none instead")
 	}
 	_, err = s.change(ctx, in.Name, func(n *sandbox.Network) error {
-		rules := denials(n.Allow)
-		*n = sandbox.Network{Mode: sandbox.NetworkAllow}
-		n.Allow = rules
+		if n.Mode != sandbox.NetworkAsk {
+			n.Mode = sandbox.NetworkAllow
+		}
+		n.Allow = denials(n.Allow)
 		return addRules(n, out.Rules)
 	})
 	return out, err

@@ -54,7 +54,17 @@ const one = "/api/v1/sandbox/{name}/egress"
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "egress_allow", Route: "POST " + one + "/allow", Tag: "egress", Verb: "egress allow", NoTool: true,
-			Doc: "Add rules that allow destinations to the egress policy of a sandbox. They take effect immediately."}, s.Allow),
+			Doc: "Add rules that allow destinations to the egress policy of a sandbox. They take effect immediately, " +
+				"also for connections that wait for approval."}, s.Allow),
+		op.New(op.Spec{Name: "egress_ask", Route: "POST " + one + "/ask", Tag: "egress", Verb: "egress ask", NoTool: true,
+			Doc: "Set the egress policy of a sandbox to ask: the first connection to a host without a rule waits a minute " +
+				"for approval. Its rules stay."}, s.Ask),
+		op.New(op.Spec{Name: "egress_pending", Access: op.AccessRead, Route: "GET " + one + "/pending", Tag: "egress",
+			Verb: "egress pending", ReadOnly: true, NoTool: true,
+			Columns: []string{"host", "port", "program", "since", "until", "waiting"},
+			Doc:     "List the hosts to which connections of a sandbox wait for approval, the oldest first."}, s.Pending),
+		op.New(op.Spec{Name: "egress_deny", Route: "POST " + one + "/deny", Tag: "egress", Verb: "egress deny", NoTool: true,
+			Doc: "Deny connections of a sandbox that wait for approval, and further ones to the same hosts for ten minutes."}, s.Deny),
 		op.New(op.Spec{Name: "egress_learn", Route: "POST " + one + "/learn", Tag: "egress", Verb: "egress learn", NoTool: true,
 			Doc: "Record the destinations that a sandbox uses, to propose a minimal list of rules. Its policy stays in force, " +
 				"unless allow_all is set. Replaces an earlier recording."}, s.Learn),
@@ -73,10 +83,14 @@ const maxRules = 1000
 type AllowIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
 	Rules []string `json:"rules" minItems:"1" maxItems:"100" doc:"Names, *.names, addresses, ranges, with or without :port"`
+	Once  bool     `json:"once" default:"false" doc:"Mode ask: add no rule, and allow new connections to these hosts for five minutes"`
 }
 
 // Allow adds rules.
 func (s *Service) Allow(ctx context.Context, in AllowIn) (environment.Policy, error) {
+	if in.Once {
+		return s.allowOnce(ctx, in)
+	}
 	return s.change(ctx, in.Name, func(n *sandbox.Network) error { return addRules(n, in.Rules) })
 }
 
@@ -86,7 +100,7 @@ func addRules(n *sandbox.Network, rules []string) error {
 		return op.Errorf(op.Conflict, "its egress policy is open, which allows all public addresses; rules require "+
 			"cove network set NAME --mode allow")
 	}
-	if n.Mode != sandbox.NetworkAllow {
+	if n.Mode != sandbox.NetworkAllow && n.Mode != sandbox.NetworkAsk {
 		*n = sandbox.Network{Mode: sandbox.NetworkAllow}
 	}
 	for _, rule := range rules {

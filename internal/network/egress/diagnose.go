@@ -28,12 +28,20 @@ type Diagnosis struct {
 // diagnose connects to a host and explains the result.
 func (p *Proxy) diagnose(w http.ResponseWriter, r *http.Request) {
 	rec := &Record{}
-	host, port := r.URL.Query().Get("host"), r.URL.Query().Get("port")
-	remote, err := p.open(r.Context(), host, port, rec)
+	host, port, err := split(r.URL.Query().Get("host"), r.URL.Query().Get("port"))
+	if err == nil {
+		rec.Host, rec.Port = host, port
+		_, err = p.decide(host, port) // unlike dial, it does not wait for approval
+	}
+	if err == nil {
+		var remote *link
+		if remote, err = p.dial(r.Context(), host, port, rec); err == nil {
+			remote.Close()
+		}
+	}
 	out := Diagnosis{Verdict: Allowed}
 	switch {
 	case err == nil:
-		remote.Close()
 	case Denied(err):
 		rec.deny(err)
 		out.Verdict, out.Reason, out.Fix = Refused, rec.Reason, rec.Fix

@@ -41,7 +41,7 @@ type dialer struct {
 // dial connects to a host that the rules allow, at one of its allowed addresses. It
 // sets the address and the rule of rec.
 func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*link, error) {
-	rule, err := p.decide(host, port)
+	rule, err := p.permit(ctx, host, port, rec.Program)
 	if err != nil {
 		return nil, err
 	}

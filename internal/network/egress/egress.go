@@ -60,6 +60,9 @@ type Config struct {
 
 	MaxConns int // maximum concurrent connections; default 512
 	Keep     int // maximum number of records; default 512
+	// Asked is called for each host that waits for approval, and AskWait is how long it waits; default a minute.
+	Asked   func(Pending)
+	AskWait time.Duration
 	// Observe receives every decision, from many goroutines. It must not block.
 	Observe func(Record)
 	Log     *slog.Logger
@@ -126,6 +129,9 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.MaxConns <= 0 {
 		cfg.MaxConns = 512
 	}
+	if cfg.AskWait <= 0 {
+		cfg.AskWait = askWait
+	}
 	if cfg.Keep <= 0 {
 		cfg.Keep = 512
 	}
@@ -142,6 +148,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.rules.Store(rules)
 	p.Learner.ended = p.cutDenied
+	p.Approvals = Approvals{asked: cfg.Asked, rejects: p.cutDenied, wait: cfg.AskWait, open: map[target]*question{}}
 	p.keys.Store(&ks)
 	p.up.rate, p.down.rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
 	p.life, p.cancel = context.WithCancel(context.Background())
@@ -164,6 +171,7 @@ func (p *Proxy) Set(n sandbox.Network) error {
 	p.mu.Lock()
 	p.rules.Store(rules)
 	p.mu.Unlock()
+	p.Approvals.reset(rules)
 	p.cutDenied()
 	return nil
 }
@@ -176,6 +184,9 @@ func (p *Proxy) cutDenied() {
 	for l := range p.links {
 		ip, _ := netip.ParseAddr(l.address())
 		_, err := p.decide(l.host, l.port)
+		if isUnmatched(err) && rules.mode == sandbox.NetworkAsk && p.Approvals.wasApproved(l.host, l.port) {
+			err = nil
+		}
 		if err != nil || rules.AllowAt(l.host, ip, l.port) != nil || !l.inspected && l.mustProve() {
 			cut = append(cut, l)
 		}
@@ -342,6 +353,7 @@ func (p *Proxy) Close() error {
 	}
 	server, within := p.server, p.within
 	p.mu.Unlock()
+	p.Approvals.close()
 	for _, c := range open {
 		c.Close()
 	}

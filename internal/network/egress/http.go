@@ -110,7 +110,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	host, n, err := split(r.URL.Hostname(), port)
 	if err == nil {
 		rec.Host, rec.Port = host, n
-		rec.Rule, err = p.decide(host, n)
+		rec.Rule, err = p.permit(r.Context(), host, n, rec.Program)
 	}
 	if err != nil {
 		p.record(rec, err)

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // opening is the protocol that the first bytes of a client indicate.
@@ -45,7 +43,7 @@ const maxLine = 4 << 10
 // inspects reports whether tunnels to a name must prove that they are for that name: the list
 // has the name, but not the address.
 func (r *Rules) inspects(address string, port int) bool {
-	return r.mode == sandbox.NetworkAllow && r.Allow(address, port) != nil
+	return r.lists() && r.Allow(address, port) != nil
 }
 
 // namesPort reports whether a rule for this name has this port.
@@ -257,7 +255,7 @@ func (p *Proxy) sendOpening(kind opening, early *bufio.Reader, remote *link, dow
 	case openingHTTP2:
 		return 0, deny("the connection to %s is HTTP/2 without TLS; use TLS or HTTP/1.1, or allow the address", remote.host)
 	case openingSSH, openingOther:
-		byRule := p.rules.Load().namesPort(remote.host, remote.port)
+		byRule := p.rules.Load().namesPort(remote.host, remote.port) || p.Approvals.wasApproved(remote.host, remote.port)
 		if kind == openingSSH && !byRule {
 			down.awaitFirst()
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // target is a host and a port.
@@ -151,8 +153,9 @@ const (
 
 // policy decides which connections are allowed: the rules decide first, then approvals and the learning mode.
 type policy struct {
-	rules   atomic.Pointer[Rules]
-	Learner Learner
+	rules     atomic.Pointer[Rules]
+	Learner   Learner
+	Approvals Approvals
 }
 
 // decide returns what allows connections to a host, or why they are refused.
@@ -163,6 +166,8 @@ func (p *policy) decide(host string, port int) (rule string, err error) {
 		return rule, err
 	case p.Learner.open.Load():
 		return ruleLearning, nil
+	case p.rules.Load().mode == sandbox.NetworkAsk && p.Approvals.approved(host, port):
+		return ruleApproved, nil
 	}
 	return "", err
 }

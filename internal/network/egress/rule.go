@@ -47,9 +47,9 @@ func Parse(n sandbox.Network) (*Rules, error) {
 	switch n.Mode {
 	case "":
 		r.mode = sandbox.NetworkNone
-	case sandbox.NetworkNone, sandbox.NetworkAllow, sandbox.NetworkOpen:
+	case sandbox.NetworkNone, sandbox.NetworkAllow, sandbox.NetworkAsk, sandbox.NetworkOpen:
 	default:
-		return nil, fmt.Errorf("invalid network mode %q; use none, allow or open", n.Mode)
+		return nil, fmt.Errorf("invalid network mode %q; use none, allow, ask or open", n.Mode)
 	}
 	for i, text := range n.Allow {
 		if err := r.add(text, i); err != nil {
@@ -151,12 +151,15 @@ func (r *Rules) Allow(host string, port int) error {
 	return err
 }
 
+// lists reports whether the list of rules applies.
+func (r *Rules) lists() bool { return r.mode == sandbox.NetworkAllow || r.mode == sandbox.NetworkAsk }
+
 // decide returns the rule that allows connections to a host and port, or why they are refused.
 func (r *Rules) decide(host string, port int) (rule string, err error) {
 	switch r.mode {
 	case sandbox.NetworkOpen:
 		return "", nil
-	case sandbox.NetworkAllow:
+	case sandbox.NetworkAllow, sandbox.NetworkAsk:
 	default:
 		return "", unmatched(host, port, "its egress policy is none")
 	}
@@ -168,7 +171,7 @@ func (r *Rules) decide(host string, port int) (rule string, err error) {
 	at, ok := r.first(name, ip, port)
 	switch {
 	case !ok:
-		return "", unmatched(host, port, fmt.Sprintf("its egress policy is allow, and none of its %d rules matches", len(r.texts)))
+		return "", unmatched(host, port, fmt.Sprintf("its egress policy is %s, and none of its %d rules matches", r.mode, len(r.texts)))
 	case at.deny:
 		return "", r.denyBy(at, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
@@ -184,7 +187,7 @@ func (r *Rules) denyBy(at place, target string) error {
 
 // AllowAt returns an error if connections to a host that is allowed are refused at one of its addresses.
 func (r *Rules) AllowAt(host string, ip netip.Addr, port int) error {
-	if r.mode != sandbox.NetworkAllow {
+	if !r.lists() {
 		return nil
 	}
 	if _, err := netip.ParseAddr(host); err == nil {

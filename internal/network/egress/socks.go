@@ -18,6 +18,7 @@ func (p *Proxy) serveSOCKS(c *tracked) {
 	if err != nil {
 		return
 	}
+	c.SetDeadline(time.Time{}) // it may wait for approval
 	rec := &Record{Time: time.Now(), Protocol: "socks5", Host: printable(target), Port: port}
 	remote, err := p.open(p.life, target, strconv.Itoa(port), rec)
 	p.record(rec, err)
