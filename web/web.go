@@ -6,5 +6,5 @@ import "embed"
 
 // Files holds the pages, one folder for each.
 //
-//go:embed activity box docs files guide home hub notebook terminal ui vendor vnc workbench
+//go:embed activity box docs files guide home hub notebook terminal ui vendor vnc watch workbench
 var Files embed.FS

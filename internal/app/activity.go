@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/display"
 	"github.com/cove-sandbox/cove/internal/guest/e2b/envd"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
+	"github.com/cove-sandbox/cove/internal/guest/mirror"
 	"github.com/cove-sandbox/cove/internal/guest/node"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
 )
@@ -93,4 +94,15 @@ func count(running bool) int {
 		return 1
 	}
 	return 0
+}
+
+// followSteps sends the calls of the activity record without their output.
+func (a *Aio) followSteps(ctx context.Context, send func(mirror.Step) error) error {
+	return a.activity.Follow(ctx, activity.GetIn{Limit: 30}, func(event op.Event) error {
+		e, ok := event.Data.(activity.Entry)
+		if !ok {
+			return nil
+		}
+		return send(mirror.Step{ID: e.ID, Time: e.Time, Op: e.Op, Kind: e.Kind, Text: e.Summary(), Failed: e.Failed(), Took: e.Took})
+	})
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/hook"
 	"github.com/cove-sandbox/cove/internal/guest/info"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
+	"github.com/cove-sandbox/cove/internal/guest/mirror"
 	"github.com/cove-sandbox/cove/internal/guest/node"
 	"github.com/cove-sandbox/cove/internal/guest/observe"
 	"github.com/cove-sandbox/cove/internal/guest/page"
@@ -157,7 +158,8 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
-		rest.Home("home", "The sandbox on one page, with its tools side by side.", web.Files, a.sites.sources()...),
+		watchElsewhere(rest.Home("home", "The sandbox on one page, with its tools side by side.", web.Files, a.sites.sources()...)),
+		rest.Page("watch", "/watch", "What the sandbox shows, for people who may only watch.", web.Files),
 		rest.Page("activity", "/activity", "Activity in the sandbox, step by step.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
@@ -221,6 +223,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		benches,
 		a.activity,
 		glance.New(glance.Config{Screen: desktop.Glance, Text: terminalText(shells)}),
+		mirror.New(mirror.Config{Screen: desktop.Glance, Text: terminalText(shells), Steps: a.followSteps}),
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
 		bind.New(bind.Config{Bound: c.Init}),

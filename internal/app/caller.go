@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
@@ -37,13 +38,34 @@ func setCaller(r *http.Request) {
 // access; callers without a hub may use all operations.
 func admit(r *http.Request, o op.Op) (done func(), err error) {
 	setCaller(r)
-	if r.Header.Get(op.AccessHeader) != "" {
+	if access := r.Header.Get(op.AccessHeader); access != "" {
 		op.CallOf(r.Context()).Reader = true
-		if !o.Public && o.RequiredAccess(r) != op.AccessRead {
+		need := o.RequiredAccess(r)
+		if !o.Public && need != op.AccessRead && (need != op.AccessWatch || access != string(op.AccessWatch)) {
 			return nil, op.Errorf(op.Denied,
 				"your access to this sandbox is read-only and does not include %s; request a key with the role "+
 					"user, or a link with write access", o.Name)
 		}
 	}
 	return func() {}, nil
+}
+
+// watchElsewhere redirects callers with read-only access from the page of the sandbox, whose controls they
+// cannot use, to the page for watchers.
+func watchElsewhere(list []op.Op) []op.Op {
+	for i, o := range list {
+		if o.Name != "home_page" {
+			continue
+		}
+		next := o.Handler
+		list[i].Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if op.CallOf(r.Context()).Reader && strings.Contains(r.Header.Get("Accept"), "text/html") {
+				w.Header().Set("Location", "watch") // relative, so that it works below any prefix
+				w.WriteHeader(http.StatusSeeOther)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	return list
 }

@@ -7,6 +7,7 @@
 //   - fleet: connections, timers and egress proxy of each sandbox; finds and wakes sandboxes
 //   - lifecycle: creates, shows, changes and deletes sandboxes
 //   - policy: changes egress policies
+//   - inspect: their usage over time, history and processes, for people
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
 //   - e2b: the control API of E2B clients
@@ -40,7 +41,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/gateway"
+	"github.com/cove-sandbox/cove/internal/hub/inspect"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/hub/internal/meter"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
@@ -73,6 +76,7 @@ type Hub struct {
 	gateway        *gateway.Gateway
 	lifecycle      *lifecycle.Service
 	policy         *policy.Service
+	inspect        *inspect.Service
 	disk           *disk.Service
 	e2b            *e2b.Service
 	tools          *toolcatalog.Set
@@ -169,15 +173,16 @@ func build(cfg Config, s stores) *Hub {
 		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments,
 		History: h.history, Tombstones: s.tombstones, Bin: s.bin,
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
-		Metrics: cfg.Metrics, Warm: s.warm(),
+		Tenants: s.tenants != nil, Metrics: cfg.Metrics, Warm: s.warm(),
 	})
 	h.policy = policy.New(policy.Config{Provider: cfg.Provider, Fleet: h.fleet, Observer: observer{h}})
+	h.inspect = h.newInspect()
 	h.disk = disk.New(disk.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
 	})
 	h.e2b = e2b.New(e2b.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
-		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout, Tasks: h.tasks,
+		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout, Meter: h.inspect.Meter,
 	})
 	h.tools = toolcatalog.New(toolcatalog.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools,
@@ -193,6 +198,14 @@ func build(cfg Config, s stores) *Hub {
 		})
 	}
 	return h
+}
+
+// newInspect returns the service that shows people how sandboxes are doing.
+func (h *Hub) newInspect() *inspect.Service {
+	measured := meter.New(meter.Config{Provider: h.cfg.Provider, Tasks: h.tasks,
+		Traffic: func(id string) (sent, received int64) { return fleet.TrafficOf(h.fleet, id) }})
+	return inspect.New(inspect.Config{Provider: h.cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Meter: measured,
+		History: h.history, Tombstones: h.stores.tombstones, Bin: h.stores.bin})
 }
 
 // bearers looks up the keys that tokens of sandboxes are issued to.
@@ -278,9 +291,9 @@ func (h *Hub) Ops() []op.Op {
 
 // plainOps lists the operations without authorization and audit log.
 func (h *Hub) plainOps() []op.Op {
-	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.policy.Ops(), h.disk.SnapshotOps(),
-		h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(), h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(),
-		h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
+	return slices.Concat(h.lifecycle.Ops(), h.inspect.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()},
+		h.policy.Ops(), h.disk.SnapshotOps(), h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(),
+		h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(), h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 
 // ToolInstructions explain to an agent how to use the hub's tools.

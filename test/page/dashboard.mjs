@@ -88,12 +88,8 @@ await withPage(async (page, context) => {
   await page.locator(".tile.asleep").getByText("paused").first().waitFor();
   await audit(page, "the wall");
   check((await api("sandbox")).find((sb) => sb.name === "crew-1").status === "paused", "the wall woke a sandbox");
-  await page.getByRole("button", { name: "More about a", exact: true }).click();
-  await page.getByRole("button", { name: "Share to watch" }).click();
-  await page.getByText(/^http.*token=/).waitFor();
-  await page.keyboard.press("Escape");
 
-  // By keyboard alone: create one, choose it, fork it, roll it back from its dialog.
+  // By keyboard alone: create one, choose it, take a snapshot, roll it back from its view.
   await page.getByRole("button", { name: "Table" }).click();
   await tabTo(page, "New sandbox");
   await page.keyboard.press("Enter");
@@ -109,11 +105,14 @@ await withPage(async (page, context) => {
   await page.keyboard.press("Enter");
   const snapshot = await until("the snapshot", async () => (await api("snapshot")).find((s) => s.name.startsWith("typed-")));
   await fetch(`${base}/sandbox/typed/v1/file/write`, { method: "POST", headers: { "X-API-Key": key, "Content-Type": "application/json" }, body: JSON.stringify({ file: "/tmp/later", content: "x" }) });
-  await tabTo(page, "More about typed");
+  await tabTo(page, "typed");
   await page.keyboard.press("Enter");
-  await page.getByLabel("Roll back to a snapshot").focus();
-  await page.keyboard.type(snapshot.name);
-  await tabTo(page, "Roll back…");
+  await page.getByRole("navigation", { name: "Parts of the sandbox" }).waitFor();
+  await tabTo(page, "Settings"); // the last tab: the other Snapshots is a part of the dashboard
+  for (const back of ["Links", "Snapshots"]) { await page.keyboard.press("Shift+Tab"); check(await page.evaluate((name) => document.activeElement.textContent === name, back), `Shift+Tab does not reach ${back}`); }
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: `Roll back to ${snapshot.name}` }).waitFor();
+  await tabTo(page, `Roll back to ${snapshot.name}`);
   await page.keyboard.press("Enter");
   await page.getByRole("dialog", { name: "Roll back" }).waitFor();
   await page.keyboard.press("Enter"); // the focus is on its action
@@ -172,7 +171,7 @@ await withPage(async (page, context) => {
 
   await page.setViewportSize({ width: 390, height: 780 });
   for (const name of ["Sandboxes", "Snapshots", "Usage", "Keys", "Machine"]) {
-    await page.getByRole("link", { name }).click();
+    await page.goto(`${base}/#${name.toLowerCase()}`);
     await page.getByRole("heading", { level: 2 }).first().waitFor();
     check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name} is wider than the phone`);
   }

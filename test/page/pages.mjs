@@ -4,6 +4,8 @@
 const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
 // The other pages of the dashboard, with a text of each.
 const parts = { Snapshots: "Snapshots", Records: "Activity records", Secrets: "New secret", Usage: "Usage and quotas", Keys: "Tenants and keys", Events: "Live events", Audit: "Verify", Machine: "What sandboxes can do here" };
+// A tab of the view of the sandbox "a".
+const one = (tab, ready) => ({ at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await page.getByRole("link", { name: "a", exact: true }).click(); await page.getByRole("navigation", { name: "Parts of the sandbox" }).getByRole("link", { name: tab, exact: true }).click(); await ready(page).waitFor(); } });
 const part = (name, text) => ({ at: "hub", path: `/#${name.toLowerCase()}`, ready: (page) => page.getByRole("main").getByText(text).first() });
 
 export const pages = {
@@ -26,7 +28,15 @@ export const pages = {
   "no such sandbox": { at: "hub", path: "/sandbox/nobody/", ready: (page) => page.getByRole("heading", { name: "Not Found" }) },
   dashboard: { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }) },
   "a new sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("New sandbox")(page); await page.getByRole("dialog").waitFor(); } },
-  "more about a sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("More about a")(page); await page.getByRole("dialog").waitFor(); } },
+  "one sandbox": one("Overview", (page) => page.getByRole("img", { name: /^CPU during/ })),
+  "processes of a sandbox": one("Processes", (page) => page.getByText("part of the sandbox").first()),
+  "activity of a sandbox": one("Activity", (page) => page.locator(".steps > li").first()),
+  "logs of a sandbox": one("Logs", (page) => page.getByLabel("Logs")),
+  "changed files of a sandbox": one("Changed files", (page) => page.getByLabel("Filter files")),
+  "settings of a sandbox": one("Settings", (page) => page.getByText("Environment variables")),
+  "links of a sandbox": one("Links", (page) => page.getByText("No link to this sandbox works.")),
+  "share a sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await page.getByRole("link", { name: "a", exact: true }).click(); await press("Share")(page); await page.getByRole("dialog").waitFor(); }, after: (page) => page.keyboard.press("Escape") },
+  "deleted sandboxes": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("Deleted")(page); await page.getByRole("row", { name: /gone/ }).waitFor(); }, after: press("Table"), kept: true },
   wall: { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("Wall")(page); await page.locator(".tile pre").first().waitFor(); }, after: press("Table") },
   ...Object.fromEntries(Object.entries(parts).map(([name, text]) => [name, part(name, text)])),
   "a record that the hub keeps": { at: "hub", path: "/#records", ready: (page) => page.getByRole("button", { name: "Show the record of gone" }), open: async (page) => { await page.getByRole("button", { name: "Show the record of gone" }).click(); await page.locator(".steps > li").first().waitFor(); }, kept: true },

@@ -10,14 +10,14 @@ import { api, everybody } from "./sandbox.js";
 /** @param {string} id @param {string} [more] */
 const address = (id, more = "") => at(api(`record/${encodeURIComponent(id)}${more}`)).href;
 
-/** Records lists the records and shows the selected one. @param {{ admin: boolean }} props */
-export function Records({ admin }) {
+/** Records lists the records and shows the selected one. @param {{ admin: boolean, part: string }} props */
+export function Records({ admin, part }) {
   const [list, error, read] = useList("record", everybody(admin));
-  const [shown, show] = useState(/** @type {any} */ (null));
-  if (shown) return html`<${One} record=${shown} onBack=${() => show(null)} />`;
+  const shown = part && (list?.find((r) => r.id === part) || { id: part, name: "Record" });
+  if (shown) return html`<${One} record=${shown} onBack=${() => { location.hash = "records"; }} />`;
   return html`<${Board} title="Activity records" error=${error} empty="No records yet. They are saved when a sandbox is paused, stopped or deleted." columns=${["Name", ...(admin ? ["Owner"] : []), "Sandbox", "Entries", "Saved", ""]}
     rows=${list?.map((r) => html`<tr key=${r.id}><td>${r.name}</td>${admin && html`<td>${r.user || "–"}</td>`}<td class="mono">${r.id}</td><td>${r.entries}</td><td>${ago(r.saved)} ago</td>
-      <td class="acts"><${IconButton} sign="play" label=${`Show the record of ${r.name}`} onClick=${() => show(r)} /><a class="button plain icon" href=${address(r.id)} download=${`${r.id}.jsonl`} aria-label=${`Download the record of ${r.name}`}><${Sign} of="down" /></a><${Remove} what=${`the record of ${r.name}`} path=${`record/${encodeURIComponent(r.id)}`} onDone=${read} /></td></tr>`)} />`;
+      <td class="acts"><${IconButton} sign="play" label=${`Show the record of ${r.name}`} onClick=${() => { location.hash = `records/${encodeURIComponent(r.id)}`; }} /><a class="button plain icon" href=${address(r.id)} download=${`${r.id}.jsonl`} aria-label=${`Download the record of ${r.name}`}><${Sign} of="down" /></a><${Remove} what=${`the record of ${r.name}`} path=${`record/${encodeURIComponent(r.id)}`} onDone=${read} /></td></tr>`)} />`;
 }
 
 /** One shows a record. @param {{ record: any, onBack: () => void }} props */
@@ -31,7 +31,7 @@ function One({ record, onBack }) {
 }
 
 /** entriesOf parses the lines of a record and ignores invalid ones. @param {string} text @returns {Entry[]} */
-function entriesOf(text) {
+export function entriesOf(text) {
   const out = [];
   for (const line of text.split("\n")) {
     try {
@@ -43,7 +43,7 @@ function entriesOf(text) {
 }
 
 /** sound returns an entry whose fields have valid types. @param {any} e @returns {Entry} */
-function sound(e) {
+export function sound(e) {
   const text = (/** @type {unknown} */ v) => (typeof v === "string" ? v : "");
   const change = (/** @type {any} */ c) => ({ path: text(c?.path), diff: text(c?.diff), content: text(c?.content), deleted: c?.deleted === true });
   return { id: e.id, time: text(e.time), op: text(e.op), kind: text(e.kind), via: text(e.via), caller: text(e.caller), key: text(e.key), input: text(e.input), output: text(e.output), error: text(e.error),

@@ -1,5 +1,5 @@
 // One sandbox: its address, its actions, and the dialog that creates one.
-import { Ask, Dialog, Failure, Sign, at, bytes, call, fail, html, toast, usePoll, useEffect, useState } from "../ui/ui.js";
+import { Dialog, Failure, at, call, fail, html, toast, useEffect, useState } from "../ui/ui.js";
 
 /** @typedef {Record<string, any>} Sandbox */
 
@@ -18,42 +18,28 @@ export const address = (sb) => at(`sandbox/${encodeURIComponent(sb.id)}/`).href;
 /** @type {Record<string, string>} */
 export const dots = { running: "good", creating: "warn", paused: "warn", failed: "bad" };
 
-/** act runs an action on sandboxes, a few at a time. @param {string} what @param {Sandbox[]} list @param {(sb: Sandbox) => Promise<unknown>} run */
-export async function act(what, list, run) {
+/** link returns the address of the view of a sandbox in the dashboard. @param {Sandbox} sb */
+export const link = (sb, tab = "") => `#sandbox/${encodeURIComponent(sb.id)}${tab ? `/${tab}` : ""}`;
+
+/** sleeps reports whether a sandbox must be resumed or started before use. @param {Sandbox} sb */
+export const sleeps = (sb) => sb.status === "paused" || sb.status === "stopped" || sb.status === "failed";
+
+/** act runs an action on sandboxes, a few at a time. @param {string} what @param {Sandbox[]} list @param {(sb: Sandbox) => Promise<unknown>} run @param {{ action?: string, onAction?: () => void }} [more] */
+export async function act(what, list, run, more) {
   /** @type {string[]} */
   const failed = [];
   const left = [...list];
   const work = async () => { for (let sb = left.shift(); sb; sb = left.shift()) { const { name } = sb; await run(sb).catch((error) => failed.push(`${name}: ${error.message}`)); } };
   await Promise.all([work(), work(), work(), work()]);
   if (failed.length) fail(new Failure(failed.join("; "), 0));
-  else toast(`${what} ${list.length === 1 ? list[0].name : `${list.length} sandboxes`}`);
+  else toast(`${what} ${list.length === 1 ? list[0].name : `${list.length} sandboxes`}`, more && { ...more, time: 12_000 });
+  return failed.length === 0;
 }
 
-/** More is the dialog with further actions on a sandbox. @param {any} props */
-export function More({ sandbox, actions, onClose, onShow }) {
-  const [snapshots, setSnapshots] = useState(/** @type {any[]} */ ([]));
-  const [stats, setStats] = useState(/** @type {any} */ (null));
-  const [link, setLink] = useState("");
-  const [to, setTo] = useState("");
-  const { name } = sandbox;
-  useEffect(() => { call(api("snapshot"), { query: { user: sandbox.user } }).then(setSnapshots).catch(() => {}); }, []);
-  usePoll(() => call(box(sandbox, "stats")).then(setStats), 3000);
-  const share = (/** @type {boolean} */ readOnly) => call(box(sandbox, "share"), { body: { read_only: readOnly, minutes: 60 } }).then((made) => setLink(made.url), fail);
-  const done = (/** @type {() => void} */ run) => () => { onClose(); run(); };
-  const own = snapshots.filter((s) => !s.sandbox || s.sandbox === name || s.sandbox === sandbox.id);
-  return html`<${Dialog} title=${name} onClose=${onClose}>
-    <div class="row"><span class="tag"><span class=${`dot ${dots[sandbox.status] || ""}`}></span>${sandbox.status}</span><span class="dim">${sandbox.id}</span></div>${sandbox.message && html`<p>${sandbox.message}</p>`}
-    ${stats && html`<p class="dim">${stats.cpu_seconds >= 0 ? `${stats.cpu_seconds.toFixed(1)} s of CPU, ` : ""}${bytes(stats.memory_bytes)} of memory, ${bytes(stats.disk_bytes)} on disk, ${stats.pids} processes</p>`}
-    <div class="row"><a class="button" href=${address(sandbox)} target="_blank" rel="noopener"><${Sign} of="open" />Open</a>${sandbox.status === "paused" || sandbox.status === "stopped" ? html`<button onClick=${done(() => actions.resume([sandbox]))}>Resume</button>` : html`<button onClick=${done(() => actions.pause([sandbox]))}>Pause</button>`}
-      <button onClick=${done(() => actions.fork([sandbox]))}>Fork</button><button onClick=${done(() => actions.snapshot([sandbox]))}>Snapshot</button><button class="danger" onClick=${done(() => actions.delete([sandbox]))}>Delete</button></div>
-    <div class="row"><button onClick=${() => share(true)}>Share to watch</button><button onClick=${() => share(false)}>Share to use</button></div>
-    ${link && html`<p role="status">This link works for an hour:<code class="secret">${link}</code></p>`}
-    ${own.length > 0 && html`<div class="row end"><label class="field grow"><span>Roll back to a snapshot</span><select value=${to} onChange=${(/** @type {any} */ e) => setTo(e.target.value)}><option value="">Choose…</option>${own.map((s) => html`<option value=${s.name}>${s.name}</option>`)}</select></label>
-      <button class="danger" disabled=${!to} onClick=${() => onShow(html`<${Ask} title="Roll back" danger text=${`Everything in ${name} since the snapshot ${to} is lost.`} action="Roll back" onClose=${onClose} onYes=${() => act("Rolled back", [sandbox], (sb) => call(box(sb, "rollback"), { body: { snapshot: to } }))} />`)}>Roll back…</button></div>`}
-  <//>`;
-}
+/** undoable returns the action that restores deleted sandboxes, if they are kept for a while. @param {Sandbox[]} list */
+export const undoable = (list) => (list.every((sb) => sb.timeout < 0) ? { action: "Undo", onAction: () => { act("Restored", list, (sb) => call(box(sb, "undelete"), { body: {} })); } } : undefined);
 
-/** Create is the dialog that creates a sandbox. @param {{ onClose: () => void }} props */
+/** Create is the dialog that creates a sandbox. @param {{ onClose: () => void, hub: any }} props */
 export function Create({ onClose }) {
   const [environments, setEnvironments] = useState(/** @type {any[]} */ ([]));
   const [secrets, setSecrets] = useState(/** @type {any[]} */ ([]));

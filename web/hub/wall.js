@@ -1,6 +1,6 @@
 // The wall: a live thumbnail of each sandbox.
-import { IconButton, call, html, useEffect, useRef, useState } from "../ui/ui.js";
-import { address, box, dots } from "./sandbox.js";
+import { call, html, useEffect, useRef, useState } from "../ui/ui.js";
+import { box, dots, link } from "./sandbox.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 /** @typedef {{ sandbox: Sandbox, due: number, wait: number, last: string, busy: boolean, show: (scene: any) => void }} Watch */
@@ -63,12 +63,12 @@ const watcher = new Watcher();
 document.addEventListener("visibilitychange", () => watcher.plan());
 
 /** Wall shows sandboxes as tiles. @param {any} props */
-export function Wall({ list, picked, onPick, onMore, admin }) {
-  return html`<ul class="wall">${list.map((/** @type {Sandbox} */ sb) => html`<${Tile} key=${sb.id} sandbox=${sb} picked=${Boolean(picked[sb.id])} onPick=${onPick} onMore=${onMore} admin=${admin} />`)}</ul>`;
+export function Wall({ list, picked, onPick, admin }) {
+  return html`<ul class="wall">${list.map((/** @type {Sandbox} */ sb) => html`<${Tile} key=${sb.id} sandbox=${sb} picked=${Boolean(picked[sb.id])} onPick=${onPick} admin=${admin} />`)}</ul>`;
 }
 
-/** Tile shows a sandbox. It is updated while it is visible and its sandbox is running. @param {{ sandbox: Sandbox, picked: boolean, admin: boolean, onPick: any, onMore: any }} props */
-function Tile({ sandbox, picked, admin, onPick, onMore }) {
+/** Tile shows a sandbox. It is updated while it is visible and its sandbox is running. @param {{ sandbox: Sandbox, picked: boolean, admin: boolean, onPick: any }} props */
+function Tile({ sandbox, picked, admin, onPick }) {
   const place = useRef(/** @type {Element | null} */ (null));
   const [seen, setSeen] = useState(false);
   const [scene, set] = useState(/** @type {any} */ (null));
@@ -85,6 +85,5 @@ function Tile({ sandbox, picked, admin, onPick, onMore }) {
       : scene?.kind === "terminal" ? html`<pre aria-hidden="true">${scene.text}</pre>`
       : html`<span class="quiet">${!awake ? sandbox.status : scene ? "nothing on screen" : html`<span class="spin"></span>`}</span>`}</div>
     <div class="line"><input type="checkbox" aria-label=${`Choose ${name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sandbox], e.target.checked)} /><span class=${`dot ${dots[sandbox.status] || ""}`}></span>
-      <b class="cut grow"><a href=${address(sandbox)} target="_blank" rel="noopener">${name}</a></b>${!awake ? html`<span class="dim">${sandbox.status}</span>` : admin && sandbox.user && html`<span class="dim cut">${sandbox.user}</span>`}
-      <${IconButton} sign="more" label=${`More about ${name}`} onClick=${() => onMore(sandbox)} /></div></li>`;
+      <b class="cut grow"><a href=${link(sandbox)}>${name}</a></b>${!awake ? html`<span class="dim">${sandbox.status}</span>` : admin && sandbox.user && html`<span class="dim cut">${sandbox.user}</span>`}</div></li>`;
 }

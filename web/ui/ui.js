@@ -211,6 +211,21 @@ export function recall(name, otherwise) {
   try { return JSON.parse(storage.getItem(`cove-${name}`) ?? "null") ?? otherwise; } catch { return otherwise; }
 }
 
+/** The theme that the person chose: "light", "dark", or "system". */
+let chosen = recall("theme", "system");
+const themes = ["system", "light", "dark"];
+const dress = () => { document.documentElement.style.colorScheme = themes.includes(chosen) && chosen !== "system" ? chosen : ""; };
+dress();
+addEventListener("storage", (event) => { if (event.key === "cove-theme") { chosen = recall("theme", "system"); dress(); } });
+
+/** nextTheme switches to the next theme and returns it. */
+export function nextTheme() {
+  chosen = themes[(themes.indexOf(chosen) + 1) % themes.length];
+  remember("theme", chosen);
+  dress();
+  return chosen;
+}
+
 /** bytes formats an amount of memory. @param {number | null | undefined} n */
 export function bytes(n) {
   if (n === null || n === undefined) return "–";
@@ -233,6 +248,20 @@ export function quantity(text, cpu) {
   return bytes(Number(number) * (units[unit] || 1));
 }
 
+/** plain makes untrusted text safe to read: it removes terminal sequences and shows other control and direction characters as codes. @param {unknown} text */
+export function plain(text) {
+  return String(text ?? "").replace(/\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]/g, "").replace(/\r\n/g, "\n")
+    .replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** span formats a duration. @param {number} s seconds */
+export function span(s) {
+  if (s < 90) return `${Math.max(0, Math.round(s))} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 172_800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86_400)} d`;
+}
+
 /** ago formats the time elapsed since a time. @param {string | number | Date} time */
 export function ago(time) {
   const s = Math.max(0, (Date.now() - new Date(time).getTime()) / 1000);
@@ -250,8 +279,31 @@ const signs = {
   close: "M6 6l12 12M18 6L6 18", reload: "M20 11a8 8 0 1 0-2 6M20 5v6h-6", open: "M14 4h6v6M20 4l-9 9M18 14v6H4V6h6", folder: "M3 6h6l2 2h10v11H3z", file: "M6 3h9l4 4v14H6zM14 3v5h5",
   up: "M12 19V5M6 11l6-6 6 6", down: "M12 5v14M6 13l6 6 6-6", search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5", plus: "M12 5v14M5 12h14", trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   pen: "M4 20l1-4L16 5l3 3L8 19z", right: "M9 6l6 6-6 6", left: "M15 6l-6 6 6 6", image: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15 9h.01", pause: "M8 5v14M16 5v14", play: "M7 5l12 7-12 7z", more: "M4.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M11.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M18.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0",
+  check: "M5 12l5 5 9-10", share: "M18 8a3 3 0 1 0-2.900-2.300L8.700 9.300a3 3 0 1 0 0 5.400l6.400 3.600A3 3 0 1 0 18 16a3 3 0 0 0-2 .8l-7.100-4M16 7.200l-7 4", clock: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7v5l3 2", bell: "M6 17V11a6 6 0 0 1 12 0v6l2 2H4zM10 21h4", box: "M4 8l8-4 8 4v8l-8 4-8-4zM4 8l8 4 8-4M12 12v8", camera: "M4 8h4l2-3h4l2 3h4v11H4zM12 10a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7z", fork: "M7 4v6a4 4 0 0 0 4 4h6M17 10l4 4-4 4M7 10v10", stop: "M6 6h12v12H6z", link: "M10 14a4 4 0 0 0 6 .4l3-3a4.200 4.200 0 0 0-6-6l-1.500 1.500M14 10a4 4 0 0 0-6-.4l-3 3a4.200 4.200 0 0 0 6 6l1.500-1.500", chart: "M4 19h16M6 16l4-6 4 3 5-8", alert: "M12 4l9 16H3zM12 10v4M12 17h.01", gear: "M12 8.500a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7zM12 2v3M12 19v3M2 12h3M19 12h3M5 5l2 2M17 17l2 2M19 5l-2 2M7 17l-2 2",
   theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18", copy: "M9 9h11v11H9zM5 15H4V4h11v1", grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
 };
+
+/** Logo is the decorative mark of Cove. */
+export function Logo() {
+  return html`<svg class="logo" viewBox="0 0 24 24" aria-hidden="true"><path d="M20 6.500A9.500 9.500 0 1 0 20 17.500" /><path d="M8.500 14c1.200-1.400 2.400-1.400 3.600 0s2.400 1.400 3.600 0 2.400-1.400 3.600 0M11 10c1-1.200 2-1.200 3 0s2 1.200 3 0" /></svg>`;
+}
+
+/** CopyButton copies a text. @param {{ text: string, label?: string, class?: string }} props */
+export function CopyButton({ text, label = "Copy", class: more = "" }) {
+  const [done, set] = useState(false);
+  const copy = async () => {
+    try { await navigator.clipboard.writeText(text); } catch { // without a secure context
+      const area = Object.assign(document.createElement("textarea"), { value: text });
+      (document.querySelector("dialog[open]") || document.body).append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    set(true);
+    setTimeout(() => set(false), 2000);
+  };
+  return html`<button type="button" class=${more} onClick=${copy}><${Sign} of=${done ? "check" : "copy"} /><span aria-live="polite">${done ? "Copied" : label}</span></button>`;
+}
 
 /** Sign is a decorative icon, hidden from screen readers. @param {{ of: string }} props */
 export function Sign({ of }) {

@@ -3,6 +3,7 @@ package op
 import (
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // Access is the permission that an operation requires.
@@ -15,12 +16,14 @@ const (
 	AccessRead  Access = "read"
 	AccessWrite Access = "write"
 	AccessAdmin Access = "admin"
+	// AccessWatch is read for callers that the owner lets watch: it shows what the sandbox shows.
+	AccessWatch Access = "watch"
 	// AccessSafe is read for GET and HEAD without an upgrade, otherwise write.
 	AccessSafe Access = "safe"
 )
 
-// AccessHeader restricts the access of a request; its only value is "read". A hub sets it for
-// callers that may not change the sandbox.
+// AccessHeader restricts the access of a request to read or watch. A hub sets it for callers that
+// may not change the sandbox.
 const AccessHeader = "X-Aio-Access"
 
 // CallerHeader names the caller of a request to a sandbox. A hub sets it and replaces a value
@@ -34,15 +37,23 @@ func (c *Call) SendCaller(h http.Header) {
 	if c.Share != nil {
 		subject = "link " + c.Share.ID
 	}
+	v := url.Values{"subject": {subject}, "key": {c.KeyID}}
+	if c.Share != nil && c.Until != nil {
+		v.Set("target", c.TargetName)
+		v.Set("until", c.Until.UTC().Format(time.RFC3339))
+	}
 	if subject+c.KeyID != "" {
-		h.Set(CallerHeader, url.Values{"subject": {subject}, "key": {c.KeyID}}.Encode())
+		h.Set(CallerHeader, v.Encode())
 	}
 }
 
 // ReceiveCaller sets the caller from the value of CallerHeader.
 func (c *Call) ReceiveCaller(value string) {
 	if v, err := url.ParseQuery(value); err == nil {
-		c.Subject, c.KeyID = v.Get("subject"), v.Get("key")
+		c.Subject, c.KeyID, c.TargetName = v.Get("subject"), v.Get("key"), v.Get("target")
+		if until, err := time.Parse(time.RFC3339, v.Get("until")); err == nil {
+			c.Until = &until
+		}
 	}
 }
 

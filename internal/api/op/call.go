@@ -4,19 +4,21 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"time"
 )
 
 // Call contains the attributes of one call that a surface knows, and those that the operation
 // adds to its output. A surface creates one for each call.
 type Call struct {
-	ID      string   // request ID
-	Subject string   // the authenticated caller
-	Role    string   // role of the caller, if the program has roles
-	KeyID   string   // ID of the caller's key
-	Share   *Share   // the link that limits the caller's access; nil without a link
-	Reader  bool     // the caller may only read
-	Via     string   // the surface: rest, mcp, or page for a built-in page
-	Base    *url.URL // URL at which the caller reaches the server: scheme, host, path prefix
+	ID      string     // request ID
+	Subject string     // the authenticated caller
+	Role    string     // role of the caller, if the program has roles
+	KeyID   string     // ID of the caller's key
+	Share   *Share     // the link that limits the caller's access; nil without a link
+	Reader  bool       // the caller may only read
+	Until   *time.Time // when the caller's link expires; nil without a link
+	Via     string     // the surface: rest, mcp, or page for a built-in page
+	Base    *url.URL   // URL at which the caller reaches the server: scheme, host, path prefix
 
 	// Owned means that processes of the call end with its context. By default, a canceled call
 	// only stops waiting for them.

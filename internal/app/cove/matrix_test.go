@@ -55,12 +55,18 @@ var pinned = map[string]kind{
 
 // special are requests that do not follow from the Spec.
 var special = map[string]request{
-	"egress_allow":       {writes, "POST", "/api/v1/sandbox/{name}/egress/allow", `{"rules":["example.com"]}`, 0},
-	"egress_deny":        {writes, "POST", "/api/v1/sandbox/{name}/egress/deny", `{"hosts":["example.com"]}`, 0},
-	"e2b_timeout":        {writes, "POST", "/sandboxes/{name}/timeout", `{"timeout":60}`, 204},
-	"sandbox_proxy":      {enters, "GET", "/sandbox/{name}/x", "", 200},
-	"sandbox_rollback":   {writes, "POST", "/api/v1/sandbox/{name}/rollback", `{"snapshot":"of-{name}"}`, 200},
-	"sandbox_rename":     {writes, "POST", "/api/v1/sandbox/{name}/rename", `{"new_name":"api"}`, 400},
+	"egress_allow":     {writes, "POST", "/api/v1/sandbox/{name}/egress/allow", `{"rules":["example.com"]}`, 0},
+	"egress_deny":      {writes, "POST", "/api/v1/sandbox/{name}/egress/deny", `{"hosts":["example.com"]}`, 0},
+	"e2b_timeout":      {writes, "POST", "/sandboxes/{name}/timeout", `{"timeout":60}`, 204},
+	"sandbox_proxy":    {enters, "GET", "/sandbox/{name}/x", "", 200},
+	"sandbox_rollback": {writes, "POST", "/api/v1/sandbox/{name}/rollback", `{"snapshot":"of-{name}"}`, 200},
+	"sandbox_rename":   {writes, "POST", "/api/v1/sandbox/{name}/rename", `{"new_name":"api"}`, 400},
+	// The server inside the sandboxes of this test is not Cove's.
+	"sandbox_ports":         {writes, "GET", ofSandbox + "/ports", "", 503},
+	"sandbox_processes":     {writes, "GET", ofSandbox + "/processes", "", 503},
+	"sandbox_activity_list": {writes, "GET", ofSandbox + "/activity", "", 503},
+	"sandbox_signal":        {writes, "POST", ofSandbox + "/processes/1/signal", "{}", 503},
+
 	"audit_tail":         {governs, "GET", "/api/v1/audit?minutes=0.001", "", 200},
 	"auth_create_ticket": {looks, "POST", "/tickets", "", 200},
 	"mcp":                {looks, "POST", "/mcp", `{"method":"tools/list"}`, 200},

@@ -16,6 +16,7 @@ func TestViewersHaveAList(t *testing.T) {
 	t.Parallel()
 	want := strings.Fields(`sandbox_list sandbox_get sandbox_network sandbox_logs sandbox_stats sandbox_events hub_events
 		egress_learned egress_pending
+		sandbox_metrics hub_metrics sandbox_history sandbox_deleted
 		hub_environments hub_info sandbox_proxy snapshot_list share_list share_open volume_list image_list
 		secret_list hub_usage mcp auth_check auth_create_ticket health_ready docs_openapi docs_llms e2b_get
 		e2b_list e2b_list_v2 e2b_metrics e2b_metrics_all e2b_logs e2b_snapshots e2b_templates e2b_alias`)
@@ -72,9 +73,10 @@ func TestReadersNeverWake(t *testing.T) {
 	if a := r.do(user, "GET", "/sandbox/asleep/x", ""); a.status != http.StatusOK {
 		t.Errorf("got %d %s, want 200", a.status, a.body)
 	}
-	// The server inside learns that the caller is read-only, even if the request claims otherwise.
-	for who, want := range map[string]string{viewer: "read", user: ""} {
-		if a := r.do(who, "GET", "/sandbox/asleep/access", "", op.AccessHeader, "admin"); a.body != want {
+	// The server inside learns that the caller is read-only, even if the request claims otherwise. Only a link lets its
+	// holder watch.
+	for who, want := range map[string]string{viewer: "read", user: "", link: "watch"} {
+		if a := r.do(who, "GET", "/sandbox/"+sb.ID+"/access", "", op.AccessHeader, "admin"); a.body != want {
 			t.Errorf("the server inside saw %q, want %q", a.body, want)
 		}
 	}

@@ -147,6 +147,7 @@ guest/browser: filesystem/atomicfile filesystem/lockfile guest/internal/cdp api/
 guest/e2b/desktop: guest/internal/x11 api/op system/proc
 guest/display: filesystem/lockfile guest/internal/pathname guest/internal/x11 api/op system/proc
 guest/glance: api/op
+guest/mirror: api/op
 guest/hook: api/op system/proc
 guest/e2b/interpreter: guest/internal/kernel api/op
 guest/e2b/envd: guest/internal/connect guest/internal/environ guest/internal/pty api/op system/proc
@@ -231,6 +232,7 @@ hub/internal/task:
 hub/internal/audit: filesystem/atomicfile
 hub/internal/ship: filesystem/atomicfile hub/internal/audit
 hub/internal/history: sandbox
+hub/internal/meter: hub/internal/task sandbox
 hub/internal/trash: sandbox
 hub/internal/pool: hub/internal/trash sandbox
 hub/internal/tombstone: filesystem/atomicfile sandbox
@@ -258,16 +260,19 @@ hub/gateway: api/identity auth hub/access hub/fleet hub/internal/naming hub/inte
 hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
 	hub/internal/fault hub/internal/history hub/internal/tombstone hub/internal/trash hub/secret telemetry/metric api/op sandbox
 hub/policy: network/egress hub/environment hub/internal/fault api/op sandbox
+hub/inspect: hub/fleet hub/internal/caller hub/internal/history hub/internal/meter hub/internal/tombstone
+	hub/internal/trash hub/lifecycle api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
 	api/op sandbox
 hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
 	hub/lifecycle api/op sandbox
-hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/task
+hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/meter
 	hub/internal/token hub/lifecycle api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
-	hub/e2b hub/environment hub/fleet hub/gateway hub/policy hub/internal/audit hub/internal/history hub/internal/pool
-	hub/internal/quota hub/internal/secretstore hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token
+	hub/e2b hub/environment hub/fleet hub/gateway hub/inspect hub/policy hub/internal/audit hub/internal/history
+	hub/internal/meter hub/internal/pool hub/internal/quota hub/internal/secretstore hub/internal/ship
+	hub/internal/task hub/internal/tenant hub/internal/token
 	hub/internal/tombstone hub/internal/trash
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
 	api/toolset
@@ -290,7 +295,7 @@ app/cove/verb: /client app/cove/login app/host filesystem/archive config auth/pe
 
 # programs
 app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind guest/browser guest/code
-	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info
+	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info guest/mirror
 	guest/e2b/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/proxy guest/page guest/port
 	guest/preview guest/shell guest/skill guest/toolcatalog guest/watch guest/workbench api/health telemetry/metric api/op
 	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/mcp/upstream surface/rest

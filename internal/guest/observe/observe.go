@@ -73,7 +73,7 @@ func New(c Config) *Service {
 
 // Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
-	return []op.Op{
+	return append(s.processOps(), []op.Op{
 		op.New(op.Spec{Name: "observe_status", Access: op.AccessRead, Route: "GET /v1/sandbox/observe/status",
 			Tag: "sandbox", SDK: "sandbox.observe_status", ReadOnly: true, Verb: "observe status",
 			Doc: "Show whether an observation session runs."}, s.Status),
@@ -102,7 +102,7 @@ func (s *Service) Ops() []op.Op {
 		op.New(op.Spec{Name: "observe_report_delete", Route: "DELETE /v1/sandbox/observe/reports/{report_id}",
 			Tag: "sandbox", SDK: "sandbox.observe_report_delete", Destructive: true, Verb: "observe delete",
 			Doc: "Delete a report."}, s.Delete),
-	}
+	}...)
 }
 
 // Begin takes the first sample, to which later samples are compared.
@@ -148,6 +148,19 @@ func (s *Service) Live(ctx context.Context, in LiveIn) (Snapshot, error) {
 	if in.TopRows < 0 || in.TopRows > maxRows {
 		return Snapshot{}, op.Errorf(op.Invalid, "invalid top_rows %d; use 0 to %d", in.TopRows, maxRows)
 	}
+	sample, err := s.measureRates(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	byMemory, byCPU := sample.top(in.TopRows)
+	return Snapshot{
+		CapturedAt: sample.Time, Mode: s.mode(), Cgroup: sample.Cgroup, Disk: sample.Disk,
+		TopProcesses: byMemory, TopCPU: byCPU, RecentEvents: s.events.list(),
+	}, nil
+}
+
+// measureRates takes a sample with the CPU usage of each process since a recent sample.
+func (s *Service) measureRates(ctx context.Context) (Sample, error) {
 	s.mu.Lock()
 	base := s.lastAll
 	s.mu.Unlock()
@@ -155,16 +168,11 @@ func (s *Service) Live(ctx context.Context, in LiveIn) (Snapshot, error) {
 		s.measure(true)
 		select {
 		case <-ctx.Done():
-			return Snapshot{}, ctx.Err()
+			return Sample{}, ctx.Err()
 		case <-time.After(minWindow):
 		}
 	}
-	sample := s.measure(true)
-	byMemory, byCPU := sample.top(in.TopRows)
-	return Snapshot{
-		CapturedAt: sample.Time, Mode: s.mode(), Cgroup: sample.Cgroup, Disk: sample.Disk,
-		TopProcesses: byMemory, TopCPU: byCPU, RecentEvents: s.events.list(),
-	}, nil
+	return s.measure(true), nil
 }
 
 // sinceSample returns the age of a sample, and more than maxWindow without one.

@@ -114,8 +114,11 @@ func (g *Gate) openLink(token string) (auth.Link, bool) {
 	}
 	at := naming.Path(sh.Sandbox) + "/"
 	l := auth.Link{Identity: shareIdentity(sh), Path: at, Scope: at, Expires: sh.Expires}
-	if sh.Port != 0 {
+	switch {
+	case sh.Port != 0:
 		l.Path += "proxy/" + strconv.Itoa(sh.Port) + "/"
+	case sh.ReadOnly:
+		l.Path += "watch"
 	}
 	return l, true
 }
@@ -138,6 +141,7 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 		call.Share = &op.Share{ID: share}
 		if sh, ok := g.Tenants.Standing(share); ok {
 			call.Share = &op.Share{ID: sh.ID, Sandbox: sh.Sandbox, Port: sh.Port, ReadOnly: sh.ReadOnly}
+			call.Until = &sh.Expires
 		}
 	case id.KeyID != "":
 		call.Role = id.Role

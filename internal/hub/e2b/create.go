@@ -108,7 +108,7 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 	if err != nil {
 		return Created{}, err
 	}
-	s.sample(sb.ID)
+	s.Meter.Watch(sb.ID)
 	return s.created(ctx, sb), nil
 }
 

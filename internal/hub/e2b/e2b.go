@@ -1,7 +1,7 @@
 // Package e2b implements the control API of E2B clients: sandboxes, snapshots and templates in their
 // terms.
 //
-// It only translates, and keeps no state except for samples of resource usage. The same packages as
+// It only translates, and keeps no state. The same packages as
 // for our own API do the work, so the same owners, limits and audit log apply. Unsupported features
 // (builds, teams) return an explanation.
 package e2b
@@ -18,8 +18,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
+	"github.com/cove-sandbox/cove/internal/hub/internal/meter"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
-	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -49,17 +49,14 @@ type Config struct {
 	Tokens       *token.Signer
 	Domains      naming.Domains
 	MaxTimeout   time.Duration
-	Tasks        *task.Group // nil: no samples are kept
+	Meter        *meter.Meter
 }
 
 // Service implements the operations.
-type Service struct {
-	Config
-	samples samples
-}
+type Service struct{ Config }
 
 // New returns the service.
-func New(cfg Config) *Service { return &Service{Config: cfg} }
+func New(cfg Config) *Service { return &Service{cfg} }
 
 // Creates are the names of the operations that create one sandbox.
 var Creates = []string{"e2b_create", "e2b_create_v2"}

@@ -2,27 +2,19 @@ package e2b
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/internal/meter"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-const (
-	// sampleTime is the interval of samples.
-	sampleTime = 5 * time.Second
-	// maxSamples is the maximum number of samples of a sandbox: one hour.
-	maxSamples = int(time.Hour / sampleTime)
-	// maxSampled is the maximum number of sandboxes with samples.
-	maxSampled = 1000
-	// measureFor is how long the CPU is measured if there is no earlier sample.
-	measureFor = 100 * time.Millisecond
-)
+// measureFor is how long the CPU is measured if there is no earlier sample.
+const measureFor = 100 * time.Millisecond
 
 // MetricsIn selects a sandbox and a time.
 type MetricsIn struct {
@@ -44,100 +36,11 @@ type Metric struct {
 	DiskTotal int64     `json:"diskTotal"`
 }
 
-// samples are the metrics of the sandboxes that E2B's clients have created or measured. They are in memory only.
-type samples struct {
-	mu      sync.Mutex
-	running bool
-	byID    map[string]*series
-}
-
-// series are the samples of one sandbox, oldest first.
-type series struct {
-	last    *sandbox.Stats // nil while the sandbox does not run
-	metrics []Metric
-}
-
-// sample starts to measure a sandbox regularly.
-func (s *Service) sample(id string) {
-	m := &s.samples
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.byID[id] != nil || len(m.byID) >= maxSampled || s.Tasks == nil {
-		return
-	}
-	if m.byID == nil {
-		m.byID = map[string]*series{}
-	}
-	m.byID[id] = &series{}
-	if !m.running {
-		m.running = s.Tasks.Go(s.runSamples)
-	}
-}
-
-// runSamples measures until no sandbox is left.
-func (s *Service) runSamples(ctx context.Context) {
-	tick := time.NewTicker(sampleTime)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.samples.mu.Lock()
-		ids := make([]string, 0, len(s.samples.byID))
-		for id := range s.samples.byID {
-			ids = append(ids, id)
-		}
-		s.samples.running = len(ids) > 0
-		s.samples.mu.Unlock()
-		if len(ids) == 0 {
-			return
-		}
-		for _, id := range ids {
-			s.takeSample(ctx, id)
-		}
-	}
-}
-
-// takeSample measures a sandbox once.
-func (s *Service) takeSample(ctx context.Context, id string) {
-	sb, err := s.Provider.Get(ctx, id)
-	m := &s.samples
-	if errors.Is(err, sandbox.ErrNotFound) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.byID, id)
-		return
-	}
-	var now *sandbox.Stats
-	if p, ok := s.Provider.(sandbox.Stater); ok && err == nil && sb.State == sandbox.Running {
-		if st, err := p.Stats(ctx, id); err == nil {
-			now = &st
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x := m.byID[id]
-	if x == nil {
-		return
-	}
-	if now != nil && x.last != nil {
-		x.metrics = append(x.metrics, s.metricOf(sb, *x.last, *now))
-		x.metrics = x.metrics[max(0, len(x.metrics)-maxSamples):]
-	}
-	x.last = now
-}
-
-// metricOf describes the time between two measurements.
-func (s *Service) metricOf(sb sandbox.Sandbox, first, next sandbox.Stats) Metric {
+// metricOf describes a sample.
+func (s *Service) metricOf(sb sandbox.Sandbox, x meter.Sample) Metric {
 	l := s.listed(sb)
-	m := Metric{Timestamp: next.Time.UTC(), Unix: next.Time.Unix(), CPUs: l.CPUs, MemUsed: max(next.Memory, 0),
-		MemTotal: sb.Spec.Resources.MemoryLimit, DiskUsed: max(next.Disk, 0), DiskTotal: sb.Spec.Resources.Disk}
-	if took := next.Time.Sub(first.Time).Seconds(); took > 0 && first.CPU >= 0 {
-		m.CPUPct = max(0, 100*(next.CPU-first.CPU).Seconds()/took/float64(l.CPUs))
-	}
-	return m
+	return Metric{Timestamp: x.Time, Unix: x.Time.Unix(), CPUs: l.CPUs, CPUPct: max(0, 100*x.CPU/float64(l.CPUs)),
+		MemUsed: max(x.Memory, 0), MemTotal: sb.Spec.Resources.MemoryLimit, DiskUsed: max(x.Disk, 0), DiskTotal: sb.Spec.Resources.Disk}
 }
 
 // Metrics returns the samples of a sandbox, and measures it now.
@@ -149,13 +52,11 @@ func (s *Service) Metrics(ctx context.Context, in MetricsIn) ([]Metric, error) {
 	if in.End > 0 && in.End < in.Start {
 		return nil, op.Errorf(op.Invalid, "end %d is before start %d", in.End, in.Start)
 	}
-	s.sample(sb.ID)
+	s.Meter.Watch(sb.ID)
 	list := []Metric{}
-	s.samples.mu.Lock()
-	if x := s.samples.byID[sb.ID]; x != nil {
-		list = append(list, x.metrics...)
+	for _, x := range s.Meter.Samples(sb.ID) {
+		list = append(list, s.metricOf(sb, x))
 	}
-	s.samples.mu.Unlock()
 	if now := time.Now().Unix(); sb.State == sandbox.Running && in.Start <= now && (in.End == 0 || now <= in.End) {
 		m, err := s.measure(ctx, sb)
 		if err != nil {
@@ -186,7 +87,7 @@ func (s *Service) measure(ctx context.Context, sb sandbox.Sandbox) (Metric, erro
 		return Metric{}, op.Errorf(op.Canceled, "measure sandbox: canceled")
 	}
 	next, err := s.Sandboxes.Stats(ctx, lifecycle.NameIn{Name: sb.ID})
-	return s.metricOf(sb, statsOf(first), statsOf(next)), err
+	return s.metricOf(sb, meter.Between(statsOf(first), statsOf(next), 0, 0)), err
 }
 
 func statsOf(o lifecycle.StatsOut) sandbox.Stats {

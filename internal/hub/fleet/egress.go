@@ -210,6 +210,17 @@ func (t *traffic) keep(b *Box) {
 	t.gone[owner] = sum
 }
 
+// TrafficOf returns the bytes that a sandbox has sent and received since the start of the hub.
+func TrafficOf(f *Fleet, id string) (sent, received int64) {
+	if b := f.known(id); b != nil {
+		if p := b.egress(); p != nil {
+			s := p.Stats()
+			return s.Sent, s.Received
+		}
+	}
+	return 0, 0
+}
+
 // Traffic is the traffic of an owner's sandboxes since the start of the hub.
 func (f *Fleet) Traffic(owner string) egress.Stats {
 	f.traffic.mu.Lock()

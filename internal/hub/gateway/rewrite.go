@@ -30,7 +30,11 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 		op.CallOf(r.In.Context()).SendCaller(out.Header)
 	}
 	out.Header.Del(headerPort) // so that a page of one port cannot select another
-	if op.CallOf(r.In.Context()).Reader {
+	switch call := op.CallOf(r.In.Context()); {
+	case !call.Reader:
+	case call.Share != nil:
+		out.Header.Set(op.AccessHeader, string(op.AccessWatch))
+	default:
 		out.Header.Set(op.AccessHeader, string(op.AccessRead))
 	}
 	out.Header.Del(headerE2BPort)

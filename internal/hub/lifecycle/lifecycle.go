@@ -70,6 +70,8 @@ type Config struct {
 	// Domains are the domains under which ports have host names.
 	Domains naming.Domains
 	Version string
+	// Tenants is whether the hub has keys and links.
+	Tenants bool
 	Metrics *metric.Registry
 }
 
@@ -327,6 +329,29 @@ type Info struct {
 	Abilities sandbox.Abilities `json:"abilities" doc:"What the provider supports on this machine, and which requirements are missing"`
 	Fault     string            `json:"environments_fault,omitempty" doc:"Error in the environments file"`
 	Pools     []Pool            `json:"pools,omitempty" doc:"Warm pools; only for admins"`
+	Tenants   bool              `json:"tenants" doc:"Whether it has tenants, keys and links"`
+	Defaults  Defaults          `json:"defaults" doc:"Of sandboxes whose request and environment set nothing else"`
+}
+
+// Defaults apply to sandboxes that set nothing else.
+type Defaults struct {
+	Environment string  `json:"environment"`
+	CPULimit    string  `json:"cpu_limit"`
+	MemoryLimit string  `json:"memory_limit"`
+	DiskLimit   string  `json:"disk_limit"`
+	Timeout     float64 `json:"timeout" doc:"Minutes; -1: never"`
+	IdleTimeout float64 `json:"idle_timeout" doc:"Minutes; -1: never"`
+	IdlePolicy  string  `json:"idle_policy"`
+	Network     string  `json:"network" doc:"Mode of the egress policy"`
+	MaxTimeout  float64 `json:"max_timeout" doc:"Maximum timeout of a request, in minutes"`
+}
+
+func defaultsOf(s *Service) Defaults {
+	d := s.Environments.Defaults()
+	return Defaults{Environment: d.Environment, CPULimit: environment.FormatCPU(d.Resources.CPULimit),
+		MemoryLimit: environment.FormatSize(d.Resources.MemoryLimit), DiskLimit: environment.FormatSize(d.Resources.Disk),
+		Timeout: environment.Minutes(d.Timeout), IdleTimeout: environment.Minutes(d.IdleTimeout), IdlePolicy: string(d.IdlePolicy),
+		Network: string(d.Network.Mode), MaxTimeout: environment.Minutes(s.MaxTimeout)}
 }
 
 // Pool is the warm pool of an environment.
@@ -338,7 +363,7 @@ type Pool struct {
 
 // Info returns the abilities of the hub.
 func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
-	i := Info{Version: s.Version, Abilities: s.Provider.Abilities()}
+	i := Info{Version: s.Version, Abilities: s.Provider.Abilities(), Tenants: s.Tenants, Defaults: defaultsOf(s)}
 	if err := s.Environments.Fault(); err != nil {
 		i.Fault = err.Error()
 	}

@@ -83,6 +83,18 @@ func (l *Log) After(seq int64) Since {
 	return s
 }
 
+// Of returns the kept events of a sandbox, oldest first.
+func (l *Log) Of(id string) (list []Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := max(1, l.last-Size+1); n <= l.last; n++ {
+		if e := l.kept[(n-1)%Size]; e.Sandbox.ID == id {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // Last is the number of the latest event.
 func (l *Log) Last() int64 {
 	l.mu.Lock()

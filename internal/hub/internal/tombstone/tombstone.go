@@ -92,6 +92,13 @@ func (l *Log) Find(owner, name string, now time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
+// List returns the entries, oldest first.
+func (l *Log) List(now time.Time) []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.entries), func(e Entry) bool { return now.Sub(e.At) >= keep })
+}
+
 // Save stores the entries for the next hub, if they have changed.
 func (l *Log) Save() error {
 	l.mu.Lock()

@@ -101,6 +101,19 @@ func (b *Bin) list(ctx context.Context, owner string, all bool) ([]sandbox.Sandb
 	return list, err
 }
 
+// IDs returns the IDs of the sandboxes that can be restored.
+func (b *Bin) IDs(ctx context.Context) map[string]bool {
+	list, err := b.list(ctx, "", true)
+	if err != nil {
+		return nil
+	}
+	ids := make(map[string]bool, len(list))
+	for _, sb := range list {
+		ids[sb.ID] = true
+	}
+	return ids
+}
+
 // surplus lists the oldest deleted sandboxes of an owner that has too many.
 func (b *Bin) surplus(ctx context.Context, owner string) []sandbox.Sandbox {
 	list, err := b.list(ctx, owner, false)

@@ -1,0 +1,68 @@
+package hub
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/inspect"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+)
+
+// TestMetricsOverTime: samples are taken every 5 seconds since the first request, for an hour, and stop with the sandbox.
+func TestMetricsOverTime(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		sb := q.make(lifecycle.CreateIn{Name: "a", Timeout: new(-1.0), IdleTimeout: new(-1.0)})
+		metrics := func() inspect.MetricsOut {
+			q.Helper()
+			out, err := q.inspect.Metrics(q.Context(), lifecycle.NameIn{Name: "a"})
+			if err != nil {
+				q.Fatal(err)
+			}
+			return out
+		}
+		if got := metrics(); len(got.Samples) != 0 || got.Interval != 5 || got.Memory != 0 {
+			q.Errorf("got %+v, want no samples yet", got)
+		}
+		q.after(time.Minute, sb)
+		if n := len(metrics().Samples); n < 11 || n > 12 {
+			q.Errorf("got %d samples after a minute", n)
+		}
+		all, err := q.inspect.AllMetrics(q.Context(), inspect.UserIn{})
+		if err != nil || len(all) != 1 || all[0].ID != sb.ID || all[0].Memory != 42 || len(all[0].Trend) < 11 || all[0].BusySince != nil {
+			q.Errorf("got %+v, %v, want the usage of the sandbox", all, err)
+		}
+		q.after(2*time.Hour, sb)
+		if n := len(metrics().Samples); n != 720 {
+			q.Errorf("got %d samples after two hours, want those of one hour", n)
+		}
+	})
+}
+
+// TestPastAndDeleted: the history shows changes of state, and the list of deleted sandboxes why they were deleted.
+func TestPastAndDeleted(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		sb := q.make(lifecycle.CreateIn{Name: "a", Keep: true})
+		q.make(lifecycle.CreateIn{Name: "b"})
+		if _, err := q.lifecycle.Pause(q.Context(), lifecycle.PauseIn{Name: "a"}); err != nil {
+			q.Fatal(err)
+		}
+		q.after(time.Second, sb)
+		past, err := q.inspect.Past(q.Context(), lifecycle.NameIn{Name: "a"})
+		if err != nil || len(past) < 2 || past[0].Type != "paused" || past[len(past)-1].Type != "created" {
+			q.Errorf("got %+v, %v, want it created and paused", past, err)
+		}
+		for _, name := range []string{"a", "b"} {
+			q.delete(name)
+		}
+		list, err := q.inspect.Deleted(q.Context(), inspect.UserIn{})
+		if err != nil || len(list) != 2 || list[0].Name != "b" || list[0].Restore || !list[1].Restore ||
+			!strings.Contains(list[1].Reason, "its owner requested it") {
+			q.Errorf("got %+v, %v, want both with the reason, and a restorable", list, err)
+		}
+		q.after(25*time.Hour, sb)
+		if list, err := q.inspect.Deleted(q.Context(), inspect.UserIn{}); err != nil || len(list) != 0 {
+			q.Errorf("got %+v, %v, want none after a day", list, err)
+		}
+	})
+}

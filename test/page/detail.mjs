@@ -1,0 +1,127 @@
+// The view of one sandbox in the dashboard: usage against limits, a runaway process that is killed with three clicks from the table,
+// activity, logs, files, snapshots, settings, and why a sandbox ended.
+import { readFileSync } from "node:fs";
+import { audit, check, until, withPage } from "./browser.mjs";
+
+const { KEY_URL: base, KEY: key } = process.env;
+const headers = { "X-API-Key": key, "Content-Type": "application/json" };
+const api = async (path, body, method) => {
+  const reply = await (await fetch(`${base}/api/v1/${path}`, { method: method || (body ? "POST" : "GET"), headers, body: body && JSON.stringify(body) })).json();
+  check(reply.code === "0", `${path}: ${JSON.stringify(reply)}`);
+  return reply.data;
+};
+const inside = async (name, path, body) => {
+  const reply = await (await fetch(`${base}/sandbox/${name}/${path}`, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  check(reply.success === true, `${path}: ${JSON.stringify(reply)}`);
+  return reply.data;
+};
+const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${name} `) });
+const hostile = `<img src=x onerror="attacked=1">`;
+const trick = `${hostile}\u202etxt.exe\u001b[2J`;
+
+await api("sandbox", { name: "runaway", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, labels: { team: "growth" }, env: { NOTE: trick, MARKUP: hostile } });
+await inside("runaway", "v1/bash/exec", { command: `exec -a '${hostile}' bash -c 'while :; do :; done'`, async_mode: true });
+await inside("runaway", "v1/bash/exec", { command: `printf '%s' 'changed' > "$HOME/report-${"x".repeat(3)}.txt"; echo '${hostile}' > "$HOME/a'b&c.txt"` });
+
+await withPage(async (page) => {
+  await page.goto(base);
+  await page.getByLabel("API key or token").fill(key);
+  await page.keyboard.press("Enter");
+  await row(page, "runaway").waitFor();
+
+  // The runaway is visible in the table: its bar is full, and after half a minute the row says so.
+  const meter = page.getByRole("meter", { name: "CPU of runaway" });
+  await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
+  check((await row(page, "runaway").innerText()).includes("of 0.3 CPU"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
+  await row(page, "runaway").getByText("min left").waitFor();
+  await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
+  await page.getByRole("button", { name: "CPU", exact: true }).click();
+  await until("the busiest is first", async () => (await page.locator("tbody tr").first().innerText()).includes("runaway"));
+  await audit(page, "the table with a runaway");
+
+  // Three clicks: its CPU, Kill, and the confirmation.
+  await page.getByRole("link", { name: /^Processes of runaway/ }).click();
+  const kill = page.getByRole("row").filter({ hasText: "while :;" }).getByRole("button", { name: /^Kill/ });
+  await until("the runaway is the busiest process", async () => (await page.locator("tbody tr").first().innerText()).includes("while :;"));
+  check((await page.title()) === "runaway – Cove", `the title is ${await page.title()}`);
+  await audit(page, "processes");
+  await kill.click();
+  await page.getByRole("dialog").getByRole("button", { name: "Kill" }).click();
+  await until("it is killed", async () => (await page.getByRole("row").filter({ hasText: "while :;" }).count()) === 0);
+  const server = page.getByRole("row").filter({ hasText: "part of the sandbox" });
+  check((await server.count()) >= 1 && (await server.getByRole("button").count()) === 0, "the server of the sandbox can be ended");
+
+  // Overview: charts, ports, and what happened.
+  await inside("runaway", "v1/bash/exec", { command: "python3 -m http.server 9000 --bind 127.0.0.1", async_mode: true });
+  await page.getByRole("link", { name: "Overview" }).click();
+  await page.getByRole("img", { name: /^CPU during the last .*: now .*limit 0.3 CPU$/ }).waitFor();
+  for (const title of ["Memory", "Disk", "Network"]) await page.getByRole("img", { name: new RegExp(`^${title} during the last`) }).waitFor();
+  await page.getByRole("link", { name: "9000" }).waitFor();
+  await page.locator(".events").getByText("created", { exact: true }).waitFor();
+  await audit(page, "the overview");
+  const id = (await api("sandbox/runaway")).id;
+  const before = Date.parse((await api("sandbox/runaway")).expires_at);
+  await api("sandbox/runaway/extend", { timeout: 5 });
+  await page.locator(".tag.warn").getByText(/[45] min left/).waitFor();
+  await page.getByRole("button", { name: "Extend" }).click();
+  await until("it is extended", async () => Date.parse((await api("sandbox/runaway")).expires_at) > before);
+
+  // The other tabs. What the sandbox says is text.
+  await page.getByRole("link", { name: "Activity" }).click();
+  await page.locator(".steps > li").getByText("bash_exec").first().waitFor();
+  await page.getByRole("link", { name: "Logs" }).click();
+  await page.getByLabel("Logs").waitFor();
+  await page.getByRole("link", { name: "Changed files" }).click();
+  const saving = page.waitForEvent("download");
+  await page.getByRole("button", { name: /^Download .*report-xxx.txt$/ }).click();
+  check(readFileSync(await (await saving).path(), "utf8") === "changed", "the download differs from the file");
+  await audit(page, "changed files");
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.getByText(hostile).first().waitFor();
+  check((await page.locator("dd").filter({ hasText: "txt.exe" }).innerText()).includes("\\u202e"), "a direction character is not shown as a code");
+  await page.getByLabel("Connections to other hosts").selectOption("none");
+  await page.getByRole("button", { name: "Save" }).click();
+  await until("the network is closed", async () => (await api("sandbox/runaway")).network.mode === "none");
+  await audit(page, "settings");
+  await page.getByRole("main").getByRole("link", { name: "Snapshots" }).click();
+  await page.getByRole("button", { name: "New snapshot" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("good");
+  await page.getByRole("button", { name: "Take snapshot" }).click();
+  await page.getByRole("button", { name: "New sandbox from good" }).click();
+  await until("the other sandbox is shown", async () => !page.url().includes(id));
+  await page.getByRole("heading", { level: 2 }).first().waitFor();
+  const [copy] = (await api("sandbox")).filter((sb) => sb.from_snapshot === "good");
+  check(page.url().includes(copy.id), `the page shows ${page.url()}, want ${copy.id}`);
+
+  // A paused sandbox is not woken by any tab.
+  await api("sandbox/runaway/pause", {});
+  for (const tab of ["", "/processes", "/activity", "/logs", "/files", "/snapshots", "/settings"]) {
+    await page.goto(`${base}/#sandbox/${id}${tab}`);
+    await page.locator(".subject").getByText("paused").waitFor();
+    await page.locator(".tabs [aria-current]").waitFor();
+  }
+  check((await api("sandbox/runaway")).status === "paused", "a tab woke the sandbox");
+
+  // Why a sandbox ended: the open page says so, and the list of deleted ones with one click.
+  await api("sandbox/runaway", undefined, "DELETE");
+  await page.getByText(/runaway was deleted/).waitFor();
+  await page.getByText("its owner requested it").waitFor();
+  await audit(page, "a sandbox that ended");
+  await page.getByRole("link", { name: "Show its record" }).click();
+  await page.locator(".steps > li").first().waitFor();
+  await page.goto(`${base}/#sandboxes`);
+  await page.getByRole("button", { name: "Deleted", exact: true }).click();
+  await page.getByRole("row", { name: /runaway/ }).getByText("its owner requested it").waitFor();
+  await audit(page, "deleted sandboxes");
+  check(!(await page.evaluate(() => globalThis.attacked)), "content of a sandbox ran in the page");
+
+  // On a phone: cards, and the navigation at the bottom.
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.getByRole("button", { name: "Table", exact: true }).click();
+  await page.getByRole("link", { name: copy.name, exact: true }).waitFor();
+  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the cards are wider than the phone");
+  await page.getByRole("button", { name: "More" }).click();
+  await page.getByRole("navigation", { name: "Main parts" }).getByRole("link", { name: "Machine" }).click();
+  await page.getByRole("heading", { name: "This machine" }).waitFor();
+}, { ignore: /status of 40[14]/ });
+console.log("ok the view of one sandbox");
