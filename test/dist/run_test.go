@@ -199,3 +199,48 @@ exit 7
 		t.Errorf("got %q and error %v, want progress when the server starts", b, err)
 	}
 }
+
+// TestMakeRunWithoutRights: make run continues without optional packages, and prints one command that installs all of them.
+func TestMakeRunWithoutRights(t *testing.T) {
+	t.Parallel()
+	dir, env := checkout(t, "scripts/deps", "scripts/progress", "go.mod", "internal/app/cove/requirements.txt")
+	for name, text := range map[string]string{"id": "echo 1000", "sudo": "exit 1", "go": "echo go999", "make": `echo "$*" >>"$DIR/made"`,
+		"apt-get": `touch "$DIR/installed"`} {
+		program(t, dir, "stubs/"+name, "#!/bin/sh\n"+text+"\n")
+	}
+	program(t, dir, "stubs/python3", `#!/bin/sh
+for last; do :; done
+case "$*" in *-m\ venv*) mkdir -p "$last/bin" && cp "$0" "$last/bin/pip" && cp "$0" "$last/bin/uv" && cp "$0" "$last/bin/python" ;; esac
+`)
+	text, err := os.ReadFile(filepath.Join(dir, "scripts/deps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program(t, dir, "scripts/deps", strings.NewReplacer("/usr/bin/python3", dir+"/stubs/python3", "git:git", "/nowhere:git",
+		"chromium:chromium", "/nowhere:chromium").Replace(string(text)))
+	for _, lane := range []string{"start", "run"} {
+		cmd := exec.CommandContext(t.Context(), "scripts/deps", lane)
+		cmd.Dir, cmd.Env = dir, env
+		if lane == "run" {
+			cmd.Env = append(env, "MISSING_SHOWN=1")
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: got error %v and %s, want success", lane, err, out)
+		}
+		commands := strings.Count(string(out), "apt-get install --no-install-recommends ")
+		if lane == "start" && (commands != 1 || !strings.Contains(string(out), " git ") || !strings.Contains(string(out), " chromium")) {
+			t.Errorf("got %s, want one command with all packages", out)
+		}
+		if lane == "run" && commands != 0 {
+			t.Errorf("got %s, want no second command", out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+		t.Error("apt-get ran, want it not to")
+	}
+	made, err := os.ReadFile(filepath.Join(dir, "made"))
+	if want := "-s build PROGRAMS=./cmd/aio ./cmd/aio-markdown\n-s build\n"; err != nil || string(made) != want {
+		t.Errorf("got %q and error %v, want %q", made, err, want)
+	}
+}
