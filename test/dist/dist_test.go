@@ -1,4 +1,3 @@
-// Package dist installs the result of make dist in a minimal Debian system.
 package dist
 
 import (
@@ -12,23 +11,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// debian is a minimal Debian system, which scripts/deps creates with debootstrap.
-const debian = "../../.tools/debian"
-
-// install runs in separate namespaces, with the minimal system as its root.
-const install = `set -e
-mount -t overlay overlay -o lowerdir="$DEBIAN",upperdir="$WORK/upper",workdir="$WORK/work" "$WORK/root"
-cd "$WORK/root"
-mount -t tmpfs tmpfs tmp; mkdir -p var/lib/cove; mount -t tmpfs tmpfs var/lib/cove
-mount --rbind /dev dev; mount --rbind /sys sys; mount -t proc proc proc
-cp "$DEB" tmp/cove.deb; mkdir -p old
-pivot_root . old; cd /; umount -l old
-exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root sh -ec '
-dpkg -i /tmp/cove.deb
+// install is what an administrator types.
+const install = `
+dpkg -i /exchange/cove.deb
 cove version
 cove hub --log-level warn > /tmp/log 2>&1 &
 for i in $(seq 600); do cove list > /dev/null 2>&1 && break; sleep 0.1; done
@@ -40,33 +27,15 @@ kill -TERM $!
 wait $! || true
 dpkg -r cove
 test ! -e /usr/bin/cove
-'`
+`
 
 // The Debian package installs and serves in a minimal Debian system without other packages.
 func TestDebianPackageServesInAnEmptyDebian(t *testing.T) {
 	t.Parallel()
-	testenv.Engine(t)
-	testenv.NeedRoot(t)
-	testenv.Need(t, "dpkg-deb", "unshare")
-	if _, err := os.Stat(filepath.Join(debian, "usr/bin/dpkg")); err != nil {
-		testenv.Lack(t, debian+" is missing; run make deps")
-	}
-	system, err := filepath.EvalSymlinks(debian)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if system, err = filepath.Abs(system); err != nil {
-		t.Fatal(err)
-	}
+	system := StartSystem(t, "bookworm")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	out := filepath.Join(t.TempDir(), "dist")
-	build := exec.CommandContext(ctx, "scripts/dist", "9.8.7-rc1")
-	build.Dir = "../.."
-	build.Env = append(os.Environ(), "OUT="+out, "PLATFORMS=linux/"+runtime.GOARCH)
-	if b, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("scripts/dist: got error %v and %s, want none", err, b)
-	}
+	out := Build(t, "9.8.7-rc1")
 	check := exec.CommandContext(ctx, "sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = out
 	if b, err := check.CombinedOutput(); err != nil || bytes.Count(b, []byte(": OK")) != 3 {
@@ -80,15 +49,10 @@ func TestDebianPackageServesInAnEmptyDebian(t *testing.T) {
 	}
 	checkSBOM(t, filepath.Join(out, "cove-9.8.7-rc1-linux-"+runtime.GOARCH+".spdx.json"))
 
-	work := t.TempDir()
-	for _, dir := range []string{"upper", "work", "root"} {
-		if err := os.Mkdir(filepath.Join(work, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Link(filepath.Join(out, "cove_9.8.7-rc1_"+runtime.GOARCH+".deb"), filepath.Join(system.Exchange, "cove.deb")); err != nil {
+		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "bash", "-c", install)
-	cmd.Env = append(os.Environ(), "DEBIAN="+system, "WORK="+work, "DEB="+filepath.Join(out, "cove_9.8.7-rc1_"+runtime.GOARCH+".deb"))
-	b, err := cmd.CombinedOutput()
+	b, err := system.Command(ctx, "root", "/", nil, install).CombinedOutput()
 	if err != nil || !strings.Contains(string(b), "cove 9.8.7-rc1\n") || !strings.Contains(string(b), "\na\nran as gem\n") {
 		t.Errorf("got error %v and %s, want the version, the name and the output", err, b)
 	}

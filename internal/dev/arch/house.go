@@ -325,7 +325,7 @@ dev/guide:
 /test/cluster: dev/testenv filesystem/lockfile
 /test/contract:
 /test/e2b:
-/test/dist:
+/test/dist: dev/testenv
 /test/e2e:
 /test/lane:
 /test/mcp:

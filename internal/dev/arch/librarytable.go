@@ -6,7 +6,7 @@ package arch
 var libraries = []Library{
 	{Path: "C", Reason: "all programs are built without cgo"},
 	{Path: "os/exec", By: []string{
-		"internal/dev/testenv", "internal/system/proc", "test/cluster", "test/lane",
+		"internal/dev/testenv", "internal/system/proc", "test/cluster", "test/dist", "test/lane",
 	}, Tests: everywhere,
 		Reason: "one package starts processes: groups, reaping and the guard are in internal/system/proc"},
 
