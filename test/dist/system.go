@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -23,11 +26,12 @@ import (
 //go:embed system.sh
 var systemScript string
 
-// System is a running minimal Debian or Ubuntu. It has its own processes, mounts and network, which ends with the test,
-// even if that is killed. What is written in it is lost then.
+// System is a running minimal Debian or Ubuntu. It has its own processes, mounts, network and control groups, and ends with
+// the test, even if that is killed. What is written in it is lost then.
 type System struct {
-	Exchange string // folder that is /exchange in the system
-	init     int    // its first process
+	Exchange string   // folder that is /exchange in the system
+	init     int      // its first process
+	groups   []string // its control groups
 }
 
 // missingRelease is the exit status of scripts/root if the mirror of this machine does not have the release.
@@ -50,7 +54,8 @@ func StartSystem(t testing.TB, release string) *System {
 	}
 	configure(t, filepath.Join(work, "upper"))
 	cmd := exec.Command("bash", "-c", systemScript)
-	cmd.Env = append(os.Environ(), "ROOT="+root, "WORK="+work)
+	cmd.Env = append(os.Environ(), "ROOT="+root, "WORK="+work, "SCRIPT="+systemScript, "NAME=cove-system-"+strconv.Itoa(os.Getpid())+
+		"-"+strconv.FormatInt(systems.Add(1), 10), "INSIDE=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	cmd.Stderr = os.Stderr
 	in, inErr := cmd.StdinPipe()
@@ -67,12 +72,40 @@ func StartSystem(t testing.TB, release string) *System {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the system ended with %v", err)
 		}
+		if !testenv.Eventually(s.removeGroups) {
+			t.Errorf("control groups are left: %q", s.groups)
+		}
 	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
 		t.Fatalf("the system does not start: %q, %v", line, err)
 	}
+	s.groups = strings.Fields(line)
 	s.connect(t)
 	return s
+}
+
+// systems counts the systems of this program.
+var systems atomic.Int64
+
+// removeGroups removes the control groups, and those that programs of the system have left in them.
+func (s *System) removeGroups() bool {
+	removed := true
+	for _, group := range s.groups {
+		var dirs []string
+		filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // best effort
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for _, dir := range slices.Backward(dirs) {
+			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				removed = false
+			}
+		}
+	}
+	return removed
 }
 
 func findRoot(t testing.TB, release string) string {
@@ -169,14 +202,21 @@ func (s *System) Command(ctx context.Context, user, dir string, env []string, sc
 	if user != "root" {
 		home = "/home/" + user
 	}
-	args := append([]string{"--target", strconv.Itoa(s.init), "--mount", "--pid", "--net", "--",
+	args := append([]string{"-c", join, "join", strings.Join(s.groups, " "), strconv.Itoa(s.init),
 		"/usr/bin/env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home, "USER=" + user,
 		"LANG=C.UTF-8"}, env...)
 	if user != "root" {
 		args = append(args, "setpriv", "--reuid="+user, "--regid="+user, "--init-groups")
 	}
-	return exec.CommandContext(ctx, "nsenter", append(args, "bash", "-euo", "pipefail", "-c", "cd "+dir+"\n"+script)...)
+	return exec.CommandContext(ctx, "bash", append(args, "bash", "-euo", "pipefail", "-c", "cd "+dir+"\n"+script)...)
 }
+
+// join enters the control groups and namespaces of a system.
+const join = `set -e
+for group in $1; do [ ! -d "$group/first" ] || group+=/first; echo 0 >"$group/cgroup.procs"; done
+target=$2
+shift 2
+exec nsenter --target "$target" --mount --pid --net --cgroup -- "$@"`
 
 // Build builds the archives and packages of a version for this machine and returns their folder.
 func Build(t testing.TB, version string) string {
