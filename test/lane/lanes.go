@@ -26,7 +26,7 @@ var engineSteps = []step{
 		packages: []string{
 			"./internal/app/cove", "./internal/provider/local", "./internal/guest/browser", "./internal/guest/convert",
 			"./internal/guest/internal/document", "./internal/guest/jupyter", "./internal/guest/page", "./internal/guest/workbench",
-			"./test/e2e", "./test/e2b", "./test/lane", "./test/mcp", "./test/page",
+			"./test/e2e", "./test/e2b", "./test/framework", "./test/lane", "./test/mcp", "./test/page",
 		},
 		run: strings.Join(longTests, "|"), parallel: 2, timeout: "40m",
 	},
@@ -34,11 +34,12 @@ var engineSteps = []step{
 
 // longTests are the tests with testenv.Long, GVisor or Engine in packages that make test also runs.
 var longTests = []string{
-	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore",
-	"TestClients", "TestCorpus", "TestDocs", "TestDoctorFixes", "TestEveryPage", "TestEveryToolWorks",
+	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore", "TestBrowserAgents",
+	"TestClients", "TestCodingAgents", "TestCorpus", "TestDocs", "TestDoctorFixes", "TestEveryPage", "TestEveryToolWorks",
 	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestGuideInOneLanguage", "TestHARIsValid", "TestHeavyPages",
 	"TestHeavyPrograms", "TestHostile",
-	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestKilledRunLeavesNothing",
+	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestInstalledKernels",
+	"TestJavaIsInstalledOnFirstUse", "TestKilledRunLeavesNothing",
 	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestPagesHaveTheirOrigins", "TestProviderWithoutRoot",
 	"TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions", "TestShippedEnvironments",
 	"TestUpgradeUnderLoad", "TestUsersPackageManagersWithoutRoot", "TestVenvIsBuiltOnce", "TestWall", "TestWide",

@@ -327,6 +327,7 @@ dev/guide:
 /test/e2b:
 /test/dist: dev/testenv
 /test/e2e:
+/test/framework:
 /test/lane:
 /test/mcp:
 /test/page:

@@ -12,7 +12,7 @@ var libraries = []Library{
 
 	// Protocols
 	{Path: "github.com/modelcontextprotocol/go-sdk", By: []string{"internal/surface/mcp", "internal/surface/mcp/upstream"},
-		Tests:  []string{"bench", "internal/app/...", "internal/hub", "test/e2e", "test/mcp"},
+		Tests:  []string{"bench", "internal/app/...", "internal/hub", "test/e2e", "test/framework", "test/mcp"},
 		Reason: "services know operations, not protocols"},
 	{Path: "github.com/coder/websocket",
 		By: []string{

@@ -43,5 +43,6 @@ app/cove: provider/mem
 /test/cluster: /client /test/attack
 /test/e2b: /client
 /test/e2e: /client dev/guide /test/attack /test/attack/route
+/test/framework: /client
 /test/page: /client /test/attack/route
 `
