@@ -53,6 +53,7 @@ await withPage(async (page, context) => {
   // Create several sandboxes, one of them without network.
   await page.getByRole("button", { name: "New sandbox" }).click();
   await page.getByLabel("Name", { exact: true }).fill("crew");
+  await page.getByText("Advanced", { exact: true }).click();
   await page.getByLabel("How many").fill("3");
   await page.getByLabel("Network").selectOption("none");
   await audit(page, "the form of a new sandbox");

@@ -94,12 +94,13 @@ async function look(page, name, one) {
 // settled waits for colour transitions.
 const settled = (page) => page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity).map((a) => a.finished.catch(() => {}))).then(() => new Promise((done) => requestAnimationFrame(() => done()))));
 
-// byKeyboard moves through the page with the Tab key, which must reach all controls with a visible focus.
+// byKeyboard moves through the page with the Tab key, which must reach all controls with a visible focus. In a group of radio
+// buttons it reaches the selected one; the arrow keys select another.
 async function byKeyboard(page, name) {
   const total = await page.evaluate(() => {
     const usable = "a[href], button:not(:disabled), input:not(:disabled, [type=hidden]), select:not(:disabled), textarea:not(:disabled), summary, [tabindex]";
     const room = document.querySelector("dialog[open]") || document;
-    globalThis.reachable = () => [...room.querySelectorAll(usable)].filter((e) => e.tabIndex >= 0 && e.checkVisibility({ visibilityProperty: true }));
+    globalThis.reachable = () => [...room.querySelectorAll(usable)].filter((e) => e.tabIndex >= 0 && (e.type !== "radio" || e.checked) && e.checkVisibility({ visibilityProperty: true }));
     globalThis.left = new Set(globalThis.reachable());
     if (!document.querySelector("dialog[open]")) document.activeElement?.blur?.();
     return globalThis.left.size;

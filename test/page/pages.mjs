@@ -27,7 +27,7 @@ export const pages = {
   "nothing behind a port": { at: "hub", path: "/sandbox/a/proxy/1/", ready: (page) => page.getByRole("heading", { name: "Bad Gateway" }) },
   "no such sandbox": { at: "hub", path: "/sandbox/nobody/", ready: (page) => page.getByRole("heading", { name: "Not Found" }) },
   dashboard: { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }) },
-  "a new sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("New sandbox")(page); await page.getByRole("dialog").waitFor(); } },
+  "a new sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("New sandbox")(page); await page.getByRole("dialog").getByText("Advanced").click(); } },
   "one sandbox": one("Overview", (page) => page.getByRole("img", { name: /^CPU during/ })),
   "processes of a sandbox": one("Processes", (page) => page.getByText("part of the sandbox").first()),
   "activity of a sandbox": one("Activity", (page) => page.locator(".steps > li").first()),

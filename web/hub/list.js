@@ -1,7 +1,8 @@
 // All sandboxes: as a table, on a phone as cards, as a wall, and those that were deleted.
 import { Ask, IconButton, Sign, ago, call, fail, html, plain, quantity, recall, remember, toast, useEffect, useMemo, useState } from "../ui/ui.js";
 import { Bar, coresOf, endOf, faultOf, useOf } from "./state.js";
-import { Create, act, address, api, box, dots, everybody, link, sleeps, undoable } from "./sandbox.js";
+import { Create, Empty } from "./create.js";
+import { act, address, api, box, dots, everybody, link, sleeps, undoable } from "./sandbox.js";
 import { Wall } from "./wall.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
@@ -52,20 +53,16 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
   const chosen = shown.filter((sb) => picked[sb.id]);
   const pick = (/** @type {Sandbox[]} */ list, /** @type {boolean} */ on) => setPicked((old) => ({ ...old, ...Object.fromEntries(list.map((sb) => [sb.id, on])) }));
   const actions = actionsOf(setDialog);
-  const create = () => setDialog(html`<${Create} onClose=${() => setDialog(null)} hub=${hub} />`);
-  useEffect(() => {
-    addEventListener("cove-create", create);
-    return () => removeEventListener("cove-create", create);
-  }, [hub]);
+  const create = (environment = "") => setDialog(html`<${Create} onClose=${() => setDialog(null)} hub=${hub} environment=${environment} />`);
   return html`
     <div class="tools"><h2>Sandboxes ${all && html`<span class="tag">${all.length}</span>`}</h2>
       <input type="search" id="filter" placeholder="Filter" aria-label="Filter sandboxes" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
       <div class="pair" role="group" aria-label="Show as">${views.map(([name, sign, title]) => html`<button key=${name} aria-pressed=${String(view === name)} onClick=${() => setView(name)}><${Sign} of=${sign} />${title}</button>`)}</div>
-      ${!reader && html`<button class="primary" onClick=${create}><${Sign} of="plus" />New sandbox</button>`}</div>
+      ${!reader && html`<button class="primary" onClick=${() => create()}><${Sign} of="plus" />New sandbox</button>`}</div>
     ${chosen.length > 0 && view !== "deleted" && html`<${Several} chosen=${chosen} actions=${actions} onClear=${() => setPicked({})} />`}
     ${view === "deleted" ? html`<${Deleted} admin=${admin} text=${text.toLowerCase()} />`
       : !all ? html`<div class="empty"><span class="spin"></span></div>`
-      : shown.length === 0 ? html`<div class="card empty">${all.length ? "No sandbox matches the filter." : "There are no sandboxes yet. Create one: it is ready in milliseconds."}</div>`
+      : shown.length === 0 ? all.length === 0 && !reader ? html`<${Empty} hub=${hub} onCreate=${create} />` : html`<div class="card empty">${all.length ? "No sandbox matches the filter." : "There are no sandboxes yet."}</div>`
       : view === "wall" ? html`<${Wall} list=${shown} picked=${picked} onPick=${pick} admin=${admin} />`
       : html`<${Table} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${admin} actions=${actions} order=${order} onOrder=${setOrder} reader=${reader} />`}
     ${dialog}`;

@@ -1,5 +1,5 @@
-// One sandbox: its address, its actions, and the dialog that creates one.
-import { Dialog, Failure, at, call, fail, html, toast, useEffect, useState } from "../ui/ui.js";
+// One sandbox: its addresses and its actions.
+import { Failure, at, call, fail, toast } from "../ui/ui.js";
 
 /** @typedef {Record<string, any>} Sandbox */
 
@@ -38,47 +38,3 @@ export async function act(what, list, run, more) {
 
 /** undoable returns the action that restores deleted sandboxes, if they are kept for a while. @param {Sandbox[]} list */
 export const undoable = (list) => (list.every((sb) => sb.timeout < 0) ? { action: "Undo", onAction: () => { act("Restored", list, (sb) => call(box(sb, "undelete"), { body: {} })); } } : undefined);
-
-/** Create is the dialog that creates a sandbox. @param {{ onClose: () => void, hub: any }} props */
-export function Create({ onClose }) {
-  const [environments, setEnvironments] = useState(/** @type {any[]} */ ([]));
-  const [secrets, setSecrets] = useState(/** @type {any[]} */ ([]));
-  const [snapshots, setSnapshots] = useState(/** @type {any[]} */ ([]));
-  const [mode, setMode] = useState("");
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState("");
-  useEffect(() => {
-    call(api("environment")).then(setEnvironments).catch(() => {});
-    call(api("secret")).then(setSecrets).catch(() => {});
-    call(api("snapshot")).then(setSnapshots).catch(() => {});
-  }, []);
-  /** @param {any} event */
-  const submit = async (event) => {
-    event.preventDefault();
-    const data = new FormData(event.target);
-    /** @type {Record<string, any>} */
-    const body = { keep: true };
-    for (const [key, value] of data) if (typeof value === "string" && value.trim() && !["mode", "allow", "secrets", "count"].includes(key)) body[key] = key === "timeout" ? Number(value) : value.trim();
-    if (data.get("mode")) body.network = { mode: data.get("mode"), ...(data.get("allow") ? { allow: String(data.get("allow")).split(/[\s,]+/).filter(Boolean) } : {}) };
-    if (data.getAll("secrets").length) body.secrets = data.getAll("secrets");
-    const count = Math.max(1, Number(data.get("count")) || 1);
-    setBusy(true);
-    setError("");
-    try {
-      for (let i = 1; i <= count; i++) await call(api("sandbox"), { body: count > 1 && body.name ? { ...body, name: `${body.name}-${i}` } : body });
-      toast(count > 1 ? `Created ${count} sandboxes` : "Created the sandbox");
-      onClose();
-    } catch (e) { setError(/** @type {Error} */ (e).message); setBusy(false); }
-  };
-  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {any} */ more = {}) => html`<label class="field"><span>${label}</span><input name=${name} autocomplete="off" spellcheck="false" ...${more} /></label>`;
-  return html`<${Dialog} title="New sandbox" onClose=${onClose}><form onSubmit=${submit}><div class="form">
-    ${field("name", "Name", { placeholder: "chosen for you", autofocus: true })}${field("count", "How many", { type: "number", min: 1, max: 100, placeholder: "1" })}
-    <label class="field"><span>Environment</span><select name="environment"><option value="">default</option>${environments.map((e) => html`<option value=${e.name} title=${e.description}>${e.name}</option>`)}</select></label>
-    ${field("image", "Image", { placeholder: "the environment's" })}${field("cpu_limit", "CPU limit", { placeholder: "1000m" })}${field("memory_limit", "Memory limit", { placeholder: "1Gi" })}${field("disk_limit", "Disk limit", { placeholder: "10Gi" })}${field("timeout", "Minutes to live", { type: "number", min: -1, placeholder: "default" })}
-    <label class="field"><span>From a snapshot</span><select name="from_snapshot"><option value="">none</option>${snapshots.map((s) => html`<option>${s.name}</option>`)}</select></label>
-    <label class="field"><span>Network</span><select name="mode" value=${mode} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="">default</option><option value="open">open</option><option value="allow">only some hosts</option><option value="none">none</option></select></label>
-    ${mode === "allow" && html`<label class="field wide"><span>Allowed hosts</span><input name="allow" placeholder="example.com, *.example.org" required /></label>`}
-    ${secrets.length > 0 && html`<fieldset class="wide row"><legend>Secrets</legend>${secrets.map((s) => html`<label class="check"><input type="checkbox" name="secrets" value=${s.name} />${s.name}</label>`)}</fieldset>`}</div>
-    ${error && html`<p class="bad" role="alert">${error}</p>`}
-    <div class="actions"><button type="button" onClick=${onClose}>Cancel</button><button class="primary" disabled=${busy}>${busy ? "Creating…" : "Create"}</button></div></form><//>`;
-}
