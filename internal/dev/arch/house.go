@@ -66,6 +66,7 @@ system/disposition:
 system/proc: system/disposition
 system/pyenv: system/proc
 network/socks:
+network/outbound: network/socks
 filesystem/subpath:
 system/sudo:
 dev/testenv:
@@ -73,7 +74,7 @@ document/office:
 /web:
 auth/origin:
 auth: auth/origin auth/peer
-network/egress: network/certificate sandbox network/socks
+network/egress: network/certificate network/outbound sandbox network/socks
 document/markdown: document/office
 network/relay: auth/peer
 api/health: telemetry/metric api/op

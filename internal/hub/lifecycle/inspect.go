@@ -21,7 +21,7 @@ type NetworkOut struct {
 // Connection is a connection that a sandbox opened or tried to open.
 type Connection struct {
 	Time     time.Time `json:"time"`
-	Protocol string    `json:"protocol" enum:"http,connect,socks5"`
+	Protocol string    `json:"protocol" enum:"http,connect,socks5,tcp,dns" doc:"tcp: a program without a proxy; dns: a name that was refused"`
 	Host     string    `json:"host"`
 	Port     int       `json:"port"`
 	Address  string    `json:"address" doc:"Resolved destination address"`

@@ -23,6 +23,7 @@ func temporary(err error) bool {
 type tracked struct {
 	net.Conn
 	p      *Proxy
+	take   taker
 	peeked []byte // returned by the next Read
 	once   sync.Once
 }

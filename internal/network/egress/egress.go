@@ -1,5 +1,5 @@
 // Package egress is the proxy for the outgoing connections of a sandbox without a network.
-// It serves HTTP, CONNECT and SOCKS5 on one listener.
+// It serves HTTP, CONNECT, SOCKS5 and the protocol of package outbound on one listener.
 //
 // It owns its connections, the rules that they must satisfy, and their records. It
 // resolves names itself and connects to the address that it has checked, so that
@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/network/certificate"
+	"github.com/cove-sandbox/cove/internal/network/outbound"
 	"github.com/cove-sandbox/cove/internal/network/socks"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -217,11 +218,12 @@ func (p *Proxy) Serve(l net.Listener) error {
 		delete(p.lists, l)
 		p.mu.Unlock()
 	}()
+	take := takerOf(l)
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if err == nil {
 			pause = 0
-			p.admit(c)
+			p.admit(c, take)
 			continue
 		}
 		// Out of descriptors, for example: the listener still works, so retry.
@@ -277,7 +279,7 @@ type tripper func(*http.Request) (*http.Response, error)
 func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // admit serves a connection unless the limit is reached.
-func (p *Proxy) admit(c net.Conn) {
+func (p *Proxy) admit(c net.Conn, take taker) {
 	p.mu.Lock()
 	if p.closed || len(p.conns) >= p.cfg.MaxConns {
 		p.mu.Unlock()
@@ -287,7 +289,7 @@ func (p *Proxy) admit(c net.Conn) {
 	if p.server == nil { // started on demand: most of thousands of sandboxes never connect
 		p.startHTTP()
 	}
-	t := &tracked{Conn: c, p: p}
+	t := &tracked{Conn: c, p: p, take: take}
 	p.conns[t] = true
 	p.work.Add(1)
 	p.mu.Unlock()
@@ -319,6 +321,11 @@ func (p *Proxy) detectProtocol(c *tracked) {
 	if first[0] == socks.Version {
 		defer c.Close()
 		p.serveSOCKS(c)
+		return
+	}
+	if first[0] == outbound.Magic {
+		defer c.Close()
+		c.serveOutbound()
 		return
 	}
 	c.SetDeadline(time.Time{})

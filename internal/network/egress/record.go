@@ -11,7 +11,7 @@ import (
 // Record is a connection or plain HTTP request that a sandbox made or attempted.
 type Record struct {
 	Time     time.Time
-	Protocol string // http, connect, socks5
+	Protocol string // http, connect, socks5, tcp (a program without a proxy), dns (a name that was refused)
 	Host     string
 	Port     int
 	Address  string // of the host

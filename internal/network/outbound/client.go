@@ -1,0 +1,132 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/network/socks"
+)
+
+// Hub is the egress proxy of a hub.
+type Hub struct {
+	Path string // of its Unix socket
+	// Patience is how long a request waits while the hub restarts.
+	Patience time.Duration
+}
+
+// Lookup returns nil if a name exists and may be used.
+func (h *Hub) Lookup(ctx context.Context, name string) error {
+	c, err := h.send(ctx, Request{Kind: Lookup, Host: name})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Result(ctx)
+}
+
+// Connect requests a connection.
+func (h *Hub) Connect(ctx context.Context, host string, port int, program string) (*Connection, error) {
+	return h.send(ctx, Request{Kind: Connect, Host: host, Port: port, Program: program})
+}
+
+func (h *Hub) send(ctx context.Context, r Request) (*Connection, error) {
+	b, err := r.marshal()
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(b); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &Connection{c: c.(*net.UnixConn)}, nil
+}
+
+// dial connects to the proxy. It retries while the hub restarts, so that programs do not notice.
+func (h *Hub) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	deadline := time.Now().Add(h.Patience)
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		c, err := d.DialContext(ctx, "unix", h.Path)
+		if err == nil {
+			return c, nil
+		}
+		absent := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+		if !absent || time.Now().Add(wait).After(deadline) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Connection is a request that the proxy is serving.
+type Connection struct {
+	c      *net.UnixConn
+	result error
+	ended  bool
+}
+
+// Admission waits until the rules have decided. It returns nil if they allow the connection.
+func (c *Connection) Admission(ctx context.Context) error {
+	code, err := c.reply(ctx)
+	if err != nil || code == Admitted {
+		return err
+	}
+	c.ended, c.result = true, failure(code)
+	return c.result
+}
+
+// Result waits until the proxy is connected. It returns a RefusedError if it cannot connect.
+func (c *Connection) Result(ctx context.Context) error {
+	for !c.ended {
+		code, err := c.reply(ctx)
+		if err != nil {
+			return err
+		}
+		if code != Admitted {
+			c.ended, c.result = true, failure(code)
+		}
+	}
+	return c.result
+}
+
+func failure(code byte) error {
+	if socks.Reply(code) == socks.OK {
+		return nil
+	}
+	return &RefusedError{socks.Reply(code)}
+}
+
+// reply reads one reply.
+func (c *Connection) reply(ctx context.Context) (byte, error) {
+	stop := context.AfterFunc(ctx, func() { c.c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var code [1]byte
+	if _, err := io.ReadFull(c.c, code[:]); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return 0, err
+	}
+	return code[0], nil
+}
+
+// Give passes the open connection of a program to the proxy, which then connects both. The caller keeps the descriptor.
+func (c *Connection) Give(fd int) error {
+	_, _, err := c.c.WriteMsgUnix([]byte{Magic}, syscall.UnixRights(fd), nil)
+	return err
+}
+
+// Close closes the connection to the proxy.
+func (c *Connection) Close() error { return c.c.Close() }
