@@ -13,7 +13,8 @@ var calls = []Call{
 	{"raw-syscall", "syscall.Syscall* syscall.RawSyscall* syscall.AllThreadsSyscall*", []string{
 		"internal/guest/internal/pty", "internal/provider/local/internal/layer",
 		"internal/provider/local/internal/tree", "internal/system/disposition", "internal/system/isolate/initprocess",
-		"internal/system/isolate/internal/seccomp", "internal/system/isolate/internal/thread",
+		"internal/system/isolate/internal/referee", "internal/system/isolate/internal/seccomp",
+		"internal/system/isolate/internal/thread",
 	}, "a system call by number can start a process unnoticed: use a function of golang.org/x/sys/unix"},
 
 	{"environment", "os.Environ", []string{

@@ -77,6 +77,7 @@ auth: auth/origin auth/peer
 network/egress: network/certificate network/outbound sandbox network/socks
 document/markdown: document/office
 network/relay: auth/peer
+system/isolate/internal/referee: network/outbound network/socks
 api/health: telemetry/metric api/op
 system/isolate/unixsocket: system/isolate/internal/thread
 system/isolate/control: system/isolate/entrance system/isolate/unixsocket
@@ -87,7 +88,8 @@ system/isolate: system/isolate/cgroup system/isolate/internal/protocol system/is
 system/isolate/gvisor: system/isolate system/isolate/control
 system/isolate/hostroot: system/isolate
 system/isolate/initprocess: system/disposition system/isolate/cgroup system/isolate/control system/isolate/gvisor
-	system/isolate/internal/protocol system/isolate/internal/rootfs system/isolate/internal/seccomp system/isolate/outputlog
+	system/isolate/internal/protocol system/isolate/internal/referee system/isolate/internal/rootfs
+	system/isolate/internal/seccomp system/isolate/outputlog
 network/tunnel:
 system/containerinit: system/isolate system/isolate/control system/isolate/entrance system/isolate/unixsocket system/proc
 	network/tunnel

@@ -27,13 +27,13 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // kit contains the programs of the tests, built without cgo like the real ones.
-type kit struct{ hub, payload string }
+type kit struct{ hub, payload, probe string }
 
 func newKit(t *testing.T) kit {
 	t.Helper()
 	dir := t.TempDir()
-	k := kit{filepath.Join(dir, "hub"), filepath.Join(dir, "payload")}
-	testenv.Build(t, map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve"})
+	k := kit{filepath.Join(dir, "hub"), filepath.Join(dir, "payload"), filepath.Join(dir, "probe")}
+	testenv.Build(t, map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve", k.probe: "./testdata/probe"})
 	return k
 }
 
@@ -182,9 +182,9 @@ func TestRootOfUserNamespace(t *testing.T) {
 
 // runElsewhere runs a test in a process with other attributes, whose user has an ID here. It must pass cases.
 func runElsewhere(t *testing.T, name string, uid int, sys *syscall.SysProcAttr, cases int, run func(kit)) {
-	const hub, payload = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD"
+	const hub, payload, probe = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", "COVE_TEST_PROBE"
 	if os.Getenv(hub) != "" {
-		run(kit{os.Getenv(hub), os.Getenv(payload)})
+		run(kit{os.Getenv(hub), os.Getenv(payload), os.Getenv(probe)})
 		return
 	}
 	testenv.NeedRoot(t) // to become another user
@@ -206,7 +206,8 @@ func runElsewhere(t *testing.T, name string, uid int, sys *syscall.SysProcAttr, 
 		}
 	}
 	cmd := exec.Command(self, "-test.run=^"+name+"$", "-test.v")
-	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "TMPDIR=" + tmp, hub + "=" + k.hub, payload + "=" + k.payload}
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "TMPDIR=" + tmp, hub + "=" + k.hub,
+		payload + "=" + k.payload, probe + "=" + k.probe}
 	cmd.SysProcAttr = sys
 	out, err := cmd.CombinedOutput()
 	if err != nil {

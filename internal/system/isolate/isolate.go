@@ -77,6 +77,9 @@ type Config struct {
 	// Setuid lets programs in Binds that are marked Setuid change the user. Without it,
 	// no process inside can gain privileges (no_new_privs).
 	Setuid bool
+	// Egress is the path inside of the socket of an egress proxy; see package outbound. If it is not empty, init
+	// connects programs that do not use a proxy to it, and answers their DNS queries. Without effect for a Runtime.
+	Egress string
 	// Group must exist and have its limits set. It may be nil.
 	Group *cgroup.Group
 

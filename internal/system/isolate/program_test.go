@@ -56,7 +56,7 @@ func testChromium(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A page's process lives in a user namespace of Chromium and has
-	// Chromium's filter in addition to the sandbox's.
+	// Chromium's filter in addition to the two of the sandbox.
 	if !testenv.Eventually(func() bool {
 		pids, _ := b.cfg.Group.Procs()
 		return slices.ContainsFunc(pids, func(pid int) bool {
@@ -64,7 +64,7 @@ func testChromium(t *testing.T) {
 			ns, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
 			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			_, filters, _ := strings.Cut(string(status), "Seccomp_filters:\t")
-			return strings.Contains(string(cmd), "--type=renderer") && ns != "" && ns != ours && filters >= "2"
+			return strings.Contains(string(cmd), "--type=renderer") && ns != "" && ns != ours && filters >= "3"
 		})
 	}) {
 		t.Errorf("no page is in Chromium's own sandbox: %s", b.log())

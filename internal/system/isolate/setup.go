@@ -17,9 +17,12 @@ import (
 func (s *starter) setup(pid int) (protocol.Setup, error) {
 	set := protocol.Setup{Version: protocol.Version, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, Alias: s.cfg.Alias, ShmSize: s.cfg.ShmSize,
 		Process: s.cfg.Process, Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil,
-		Setuid: s.cfg.Setuid && s.cfg.IDs.Count > 0}
+		Setuid: s.cfg.Setuid && s.cfg.IDs.Count > 0, Egress: s.cfg.Egress}
 	var err error
 	if set.Filter, err = seccomp.Program(); err != nil {
+		return set, fmt.Errorf("isolate: %w", err)
+	}
+	if set.Notify, err = seccomp.Notifications(set.Egress != ""); err != nil {
 		return set, fmt.Errorf("isolate: %w", err)
 	}
 	m := mapper{starter: s}

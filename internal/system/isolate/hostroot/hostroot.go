@@ -57,8 +57,8 @@ var ownEtc = []struct{ name, text string }{
 	{"hostname", "sandbox\n"},
 	// With an identity, commits work without configuration.
 	{"gitconfig", "[user]\n\tname = gem\n\temail = gem@localhost\n[init]\n\tdefaultBranch = main\n"},
-	// The egress proxy resolves names. All other lookups must fail immediately.
-	{"resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"},
+	// Init answers there; see package outbound.
+	{"resolv.conf", "nameserver 127.0.0.53\n"},
 }
 
 // The users and groups of every sandbox. The user's second name and home are those that E2B's clients expect.

@@ -19,7 +19,7 @@ var kept = []uintptr{
 }
 
 // initKept lists the capabilities of init itself: it kills processes inside, connects to the
-// server, whichever user runs it, and reads the network namespace of processes (see seccomp.Referee).
+// server, whichever user runs it, and reads the network namespace, memory and sockets of processes (see package referee).
 var initKept = []uintptr{unix.CAP_KILL, unix.CAP_DAC_OVERRIDE, unix.CAP_SYS_PTRACE}
 
 // dropCapabilities limits the children of the calling thread to kept, and the thread itself

@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/disposition"
 	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/protocol"
+	"github.com/cove-sandbox/cove/internal/system/isolate/internal/referee"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/seccomp"
 	"github.com/cove-sandbox/cove/internal/system/isolate/outputlog"
@@ -53,7 +54,7 @@ type initProcess struct {
 	set   protocol.Setup
 	log   *outputlog.Writer
 	// referee decides on the calls that the filter does not decide on.
-	referee *seccomp.Referee
+	referee *referee.Referee
 	// rootless: the only user inside is that of the hub.
 	rootless bool
 	pid      int // of the program
@@ -246,14 +247,14 @@ func seal() error {
 // confine installs the filter and drops capabilities.
 func (i *initProcess) confine() error {
 	// Before the capabilities are dropped: without no_new_privs it requires one.
-	listener, err := seccomp.Install(i.set.Filter, i.set.Setuid)
+	listener, err := seccomp.Install(i.set.Filter, i.set.Notify, i.set.Setuid)
 	if err != nil {
 		return err
 	}
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	i.referee, err = seccomp.NewReferee(listener)
+	i.referee, err = referee.New(referee.Config{Listener: listener, Egress: i.set.Egress})
 	return err
 }
 

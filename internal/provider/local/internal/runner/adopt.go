@@ -131,6 +131,7 @@ func (r *Runner) adoptRunning(ctx context.Context, b *box) error {
 		return err
 	}
 	b.run = h
+	r.Sockets.setInit(sb.ID, b.rec.Init.PID)
 	frozen, err := b.adoptFrozen(ctx, r.groups.Has("freezer"))
 	if err != nil {
 		return err

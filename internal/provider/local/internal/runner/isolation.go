@@ -74,6 +74,7 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 		}
 	}
 	socket.Show(b.sockets, &cfg)
+	cfg.Egress = socket.EgressPath
 	if err == nil && spec.Isolation == GVisor {
 		if err = l.addGVisor(&cfg, b, spec); err != nil {
 			done()

@@ -66,6 +66,7 @@ func (l *launcher) launch(ctx context.Context, b *box, spec sandbox.Spec) (*isol
 	cfg.Spare, b.spare = b.spare, nil
 	cfg.Gate = func(init isolate.Record) error {
 		b.rec.Init = init
+		l.sockets.setInit(b.rec.Sandbox.ID, init.PID)
 		return b.save()
 	}
 	h, stages, err := isolate.Start(ctx, cfg)

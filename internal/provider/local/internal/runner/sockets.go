@@ -24,6 +24,9 @@ type Sockets struct {
 
 	// mu is held while a folder is removed, or written by a call that has not acquired the sandbox.
 	mu sync.Mutex
+
+	// inits are the PIDs of the inits of running sandboxes, by ID.
+	inits sync.Map
 }
 
 // socketSpace limits the size of the folder, to which only the hub writes.
@@ -72,12 +75,19 @@ func (s *Sockets) Dir(id string) string { return filepath.Join(s.dir, id) }
 func (s *Sockets) ListenEgress(id string) (net.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, err := socket.ListenEgress(s.Dir(id))
+	l, err := socket.ListenEgress(s.Dir(id), func() int {
+		pid, _ := s.inits.Load(id)
+		n, _ := pid.(int)
+		return n
+	})
 	if errors.Is(err, fs.ErrNotExist) { // it was deleted
 		return nil, fmt.Errorf("%w: %q", sandbox.ErrNotFound, id)
 	}
 	return l, err
 }
+
+// setInit sets the PID of the init of a sandbox, which passes connections of programs to the egress proxy.
+func (s *Sockets) setInit(id string, pid int) { s.inits.Store(id, pid) }
 
 // makeFolders creates the folders of a sandbox.
 func (s *Sockets) makeFolders(id string) error { return socket.MakeFolders(s.Dir(id)) }
@@ -86,6 +96,7 @@ func (s *Sockets) makeFolders(id string) error { return socket.MakeFolders(s.Dir
 func (s *Sockets) remove(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.inits.Delete(filepath.Base(dir))
 	return tree.Remove(dir)
 }
 

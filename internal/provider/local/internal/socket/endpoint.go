@@ -116,8 +116,9 @@ func listen(dir *os.File, name string) (*os.File, error) {
 	return l.File()
 }
 
-// ListenEgress creates the socket for outgoing connections of a sandbox. The folders must exist.
-func ListenEgress(dir string) (net.Listener, error) {
+// ListenEgress creates the socket for outgoing connections of a sandbox. The folders must exist. Only the init of
+// the sandbox, whose PID is given, may pass connections of programs.
+func ListenEgress(dir string, init func() int) (net.Listener, error) {
 	out, err := os.Open(egressFolder(dir))
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func ListenEgress(dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return &egressListener{l, init}, nil
 }
 
 // Save makes the init of a sandbox write its processes to a folder; see control.Save.

@@ -13,7 +13,7 @@ import (
 
 func fullSetup() Setup {
 	return Setup{Version: Version, Hostname: "höst", ShmSize: 1 << 40, LogSize: -1, Rootless: true,
-		Filter: "\x00f", Listens: true, Setuid: true, Late: true,
+		Filter: "\x00f", Notify: "n\x00", Egress: "/e", Listens: true, Setuid: true, Late: true,
 		Root: []Overlay{{Target: "/", Lower: []Source{{"/a", 0}, {"", -1}}, Upper: Source{"/u", 7}, Data: "d", Work: "w"},
 			{Target: "/usr", Lower: []Source{}}},
 		Alias:   Alias{Path: "/a", Target: "/b"},

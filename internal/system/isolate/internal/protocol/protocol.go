@@ -38,7 +38,7 @@ const (
 )
 
 // Version must change with Setup and Report: init may be a separate program.
-const Version = 6
+const Version = 7
 
 // Setup tells init what to build. It is sent over a socket because other users of the
 // machine can read arguments and the environment.
@@ -55,6 +55,8 @@ type Setup struct {
 	LogSize  int64
 	Rootless bool
 	Filter   string // of system calls; see seccomp.Program
+	Notify   string // of calls that init decides on; see seccomp.Notifications
+	Egress   string // socket of the egress proxy inside, to which init connects programs; empty if there is none
 	Listens  bool   // the program gets a listening socket at FDListen
 	Setuid   bool   // programs in binds that are marked Setuid may change the user
 	// Late: the files that other inits start with follow the mounts.
@@ -168,6 +170,8 @@ func (s *Setup) transfer(f *frame) {
 	}
 	f.boolean(&s.Rootless)
 	f.text(&s.Filter)
+	f.text(&s.Notify)
+	f.text(&s.Egress)
 	f.boolean(&s.Listens)
 	f.boolean(&s.Setuid)
 	f.boolean(&s.Late)

@@ -12,15 +12,12 @@ import (
 // the caller has:
 //
 //   - netlink sockets, except in the sandbox's own network, where no process has the
-//     capability and every language runtime lists its addresses (see Referee),
+//     capability and every language runtime lists its addresses (see package referee),
 //   - the ioctls of sockets that change anything,
 //   - the socket options of packet filters, of connection repair and of protocols
 //     that are loaded on demand.
 
-// notify lets init decide on a call.
-var notify = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
-
-// socketRule permits unix sockets, TCP, UDP and ping, and notifies init of routing netlink.
+// socketRule permits unix sockets, TCP, UDP, ping and routing netlink, which notifications restricts.
 // Others, such as vsock, packet, alg or nfnetlink, reach parts of the host or of the
 // kernel that have no namespaces.
 func socketRule() []bpf.Instruction {
@@ -30,7 +27,7 @@ func socketRule() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
 		refuse(unix.EPERM), arg(2))
 	inet = append(inet, except(refuse(unix.EPROTONOSUPPORT), 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6)...)
-	netlink := append([]bpf.Instruction{arg(2)}, match(notify, refuse(unix.EPROTONOSUPPORT), []uint32{unix.NETLINK_ROUTE})...)
+	netlink := append([]bpf.Instruction{arg(2)}, except(refuse(unix.EPROTONOSUPPORT), unix.NETLINK_ROUTE)...)
 	p := []bpf.Instruction{arg(0),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 5},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 4},

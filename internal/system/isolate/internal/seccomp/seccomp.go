@@ -1,5 +1,6 @@
-// Package seccomp owns the filter of system calls: it assembles and installs the filter, and
-// decides on the calls that the filter does not decide on.
+// Package seccomp owns the filters of system calls: it assembles and installs them. The first applies to
+// all processes and to init. The second, in notify.go, only to the processes that init starts: it passes calls
+// to init, which decides on them in package referee.
 //
 // The filter lists the refused calls, up to the newest call that it knows; any higher number
 // is ENOSYS. So every call that it permits was reviewed, as with an allow list, and a newer
@@ -174,8 +175,9 @@ func groupCalls(all map[uint32][]bpf.Instruction) (groups [][]uint32) {
 
 // Program returns the filter in the kernel's format. The hub assembles it once and
 // sends it to init: assembling it would be a twentieth of init's work.
-var Program = sync.OnceValues(func() (string, error) {
-	raw, err := filter()
+var Program = sync.OnceValues(func() (string, error) { return marshal(filter()) })
+
+func marshal(raw []bpf.RawInstruction, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -185,23 +187,29 @@ var Program = sync.OnceValues(func() (string, error) {
 		b = binary.NativeEndian.AppendUint32(append(b, r.Jt, r.Jf), r.K)
 	}
 	return string(b), nil
-})
+}
 
-// Install installs the filter on all threads, irrevocably, and sets no_new_privs unless
-// setuid programs must work. It returns the descriptor of the calls that a Referee decides on.
-func Install(program string, setuid bool) (listener int, err error) {
+// Install installs a filter irrevocably on all threads, and notifications on the calling thread and its children. It
+// sets no_new_privs unless setuid programs must work. It returns the descriptor of the notifications.
+func Install(program, notifications string, setuid bool) (listener int, err error) {
 	if !setuid {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return -1, fmt.Errorf("set no_new_privs: %w", err)
 		}
 	}
+	if _, err := install(program, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH); err != nil {
+		return -1, err
+	}
+	return install(notifications, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+}
+
+func install(program string, flags uintptr) (int, error) {
 	prog := make([]unix.SockFilter, len(program)/unix.SizeofSockFilter)
 	if len(prog) == 0 {
 		return -1, errors.New("set seccomp filter: it is empty")
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), len(program)), program)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
 	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
 		return -1, fmt.Errorf("set seccomp filter: %w", errno)

@@ -12,6 +12,11 @@ import (
 func verdict(t *testing.T, arch, nr uint32, args ...uint64) uint32 {
 	t.Helper()
 	raw, err := filter()
+	return run(t, raw, err, arch, nr, args...)
+}
+
+func run(t *testing.T, raw []bpf.RawInstruction, err error, arch, nr uint32, args ...uint64) uint32 {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +74,8 @@ func TestFilter(t *testing.T) {
 		{"ping", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, yes},
 		{"mptcp", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, no(unix.EPROTONOSUPPORT)},
 		{"raw", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_RAW | unix.SOCK_CLOEXEC}, no(unix.EPERM)},
-		{"route netlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, unix.SECCOMP_RET_USER_NOTIF},
+		{"route netlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, yes},
+		{"connect", unix.SYS_CONNECT, nil, yes},
 		{"other netlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, no(unix.EPROTONOSUPPORT)},
 		{"vsock", unix.SYS_SOCKET, []uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, no(unix.EAFNOSUPPORT)},
 		{"vsock with high bits", unix.SYS_SOCKET, []uint64{1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM}, no(unix.EAFNOSUPPORT)},
@@ -114,5 +120,32 @@ func TestFilter(t *testing.T) {
 	}
 	if got := verdict(t, unix.AUDIT_ARCH_I386, unix.SYS_READ); got != unix.SECCOMP_RET_KILL_PROCESS {
 		t.Errorf("another architecture: got %#x, want %#x", got, uint32(unix.SECCOMP_RET_KILL_PROCESS))
+	}
+}
+
+func TestNotifications(t *testing.T) {
+	const yes, asks = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_USER_NOTIF
+	for _, c := range []struct {
+		name           string
+		nr             uint32
+		args           []uint64
+		plain, outward uint32
+	}{
+		{"read", unix.SYS_READ, nil, yes, yes},
+		{"send", unix.SYS_SENDTO, nil, yes, yes},
+		{"connect", unix.SYS_CONNECT, nil, yes, asks},
+		{"route netlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, asks, asks},
+		{"netlink with high bits", unix.SYS_SOCKET, []uint64{1<<32 | unix.AF_NETLINK, unix.SOCK_RAW}, asks, asks},
+		{"unix", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, yes, yes},
+		{"tcp", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, yes, yes},
+		{"udp", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_NONBLOCK}, yes, asks},
+		{"udp6", unix.SYS_SOCKET, []uint64{unix.AF_INET6, unix.SOCK_DGRAM}, yes, asks},
+	} {
+		for outbound, want := range map[bool]uint32{false: c.plain, true: c.outward} {
+			raw, err := notifications(outbound)
+			if got := run(t, raw, err, auditArch, c.nr, c.args...); got != want {
+				t.Errorf("%s, outbound %v: got %#x, want %#x", c.name, outbound, got, want)
+			}
+		}
 	}
 }
