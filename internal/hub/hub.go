@@ -170,10 +170,9 @@ func build(cfg Config, s stores) *Hub {
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments,
-		History: h.history, Tombstones: s.tombstones, Bin: s.bin,
-		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
-		Tenants: s.tenants != nil, Metrics: cfg.Metrics, Warm: s.warm(),
+		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments, History: h.history,
+		Tombstones: s.tombstones, Bin: s.bin, MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains,
+		Version: cfg.Version, Tenants: s.tenants != nil, Metrics: cfg.Metrics, Warm: s.warm(),
 	})
 	h.policy = policy.New(policy.Config{Provider: cfg.Provider, Fleet: h.fleet, Observer: observer{h}})
 	h.inspect = h.newInspect()
