@@ -20,7 +20,9 @@ var testSteps = []step{
 }
 
 var engineSteps = []step{
-	{packages: []string{"./internal/provider/docker", "./internal/provider/kubernetes/...", "./test/cluster", "./test/dist"}, timeout: "40m"},
+	{packages: []string{
+		"./internal/provider/docker", "./internal/provider/kubernetes/...", "./test/cluster", "./test/dist", "./test/newcomer",
+	}, timeout: "40m"},
 	{packages: []string{"./internal/system/isolate"}, run: "TestIsolate/^escape$/gVisor", timeout: "30m"},
 	{
 		packages: []string{

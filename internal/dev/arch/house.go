@@ -333,6 +333,7 @@ dev/guide:
 /test/framework:
 /test/lane:
 /test/mcp:
+/test/newcomer:
 /test/page:
 /test/sdk:
 `

@@ -44,5 +44,6 @@ app/cove: provider/mem
 /test/e2b: /client
 /test/e2e: /client dev/guide /test/attack /test/attack/route
 /test/framework: /client
+/test/newcomer: dev/guide /test/dist
 /test/page: /client /test/attack/route
 `
