@@ -2,16 +2,20 @@ package hub
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 )
 
 // program sends a request for a URL through the egress proxy of a sandbox, and returns the response.
@@ -242,4 +246,56 @@ func TestEgressAsk(t *testing.T) {
 	want("POST", "/egress/allow", `{"rules":["`+host+`"]}`, 200, `"mode":"ask"`)
 	status(second, 200)
 	want("GET", "/network", "", 200, `"mode":"ask","allow":["`+host+`"]`)
+}
+
+// TestRulesForRequests: a sandbox that is created with rules for methods and paths trusts the hub, so they apply. Without
+// that, they are rejected with an explanation.
+func TestRulesForRequests(t *testing.T) {
+	t.Parallel()
+	url, s := outside(t)
+	authority, err := certificate.OpenAuthority(filepath.Join(t.TempDir(), "authority.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := &initServers{}
+	s.stores.authority = authority
+	s.hub.changeEgress = func(c *egress.Config) {
+		c.Resolve = func(context.Context, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+		}
+	}
+	s.more = inside.add
+	r := newRig(t, s)
+	port := url[strings.LastIndexByte(url, ':'):]
+	r.create(`{"name":"a","network":{"allow":["GET api.test` + port + `/v1/*"]}}`)
+	for path, want := range map[string]int{"/v1/x": 200, "/v2": 403} {
+		if status, text := r.program("a", "x", "http://api.test"+port+path); status != want {
+			t.Errorf("%s: got %d %q, want %d", path, status, text, want)
+		}
+	}
+	if got := inside.last(t, 1); got.Env["SSL_CERT_FILE"] == "" || len(got.Files) != 1 || !strings.Contains(string(got.Files[0].Content),
+		string(authority.PEM())) {
+		t.Errorf("the server inside got %v and %d files, want the authority", got.Env, len(got.Files))
+	}
+	if a := r.do("POST", "/api/v1/sandbox/a/egress/allow", `{"rules":["PUT api.test`+port+`/v2"]}`); a.Status != 200 {
+		t.Errorf("got %d %s, want more rules for requests", a.Status, a.Body)
+	}
+	r.create(`{"name":"b"}`)
+	for method, c := range map[string][2]string{
+		"PUT":  {"/network", `{"allow":["GET api.test/v1/*"]}`},
+		"POST": {"/egress/allow", `{"rules":["GET api.test/v1/*"]}`},
+	} {
+		r.do("PUT", "/api/v1/sandbox/b/network", `{"mode":"none"}`)
+		if a := r.do(method, "/api/v1/sandbox/b"+c[0], c[1]); a.Status != 409 || !strings.Contains(a.Body, "do not trust the hub") {
+			t.Errorf("%s: got %d %s, want 409 that explains it", c[0], a.Status, a.Body)
+		}
+	}
+	if o := r.object(r.do("GET", "/api/v1/sandbox/b", "")); o.Network.Mode != "none" {
+		t.Errorf("got %+v, want the policy unchanged", o.Network)
+	}
+	bare := newRig(t, setup{})
+	a := bare.do("POST", "/api/v1/sandbox", `{"network":{"allow":["GET api.test"]}}`)
+	if a.Status != 400 || !strings.Contains(a.Body, "cannot read requests") {
+		t.Errorf("got %d %s, want 400 from a hub without authority", a.Status, a.Body)
+	}
 }

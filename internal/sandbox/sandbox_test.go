@@ -61,7 +61,7 @@ func TestValidate(t *testing.T) {
 		"memory above limit":    func(s *Spec) { s.Resources.Memory = 17 << 20 },
 		"cpu above limit":       func(s *Spec) { s.Resources.CPU = 11 },
 		"network mode":          func(s *Spec) { s.Network.Mode = "host" },
-		"network rule":          func(s *Spec) { s.Network.Allow = []string{"a b"} },
+		"network rule":          func(s *Spec) { s.Network.Allow = []string{"a;b"} },
 		"volume name":           func(s *Spec) { s.Volumes[0].Name = "/etc" },
 		"volume over proc":      func(s *Spec) { s.Volumes[0].Target = "/proc/sys" },
 		"volume over root":      func(s *Spec) { s.Volumes[0].Target = "/" },

@@ -207,7 +207,7 @@ func (s Spec) checkNetwork() error {
 		if rule == "" {
 			return fmt.Errorf("a network rule is empty")
 		}
-		if err := checkText("network rule", rule, "!.-:*[]/_"); err != nil {
+		if err := checkText("network rule", rule, "!.-:*[]/_ ,~@+="); err != nil {
 			return err
 		}
 	}

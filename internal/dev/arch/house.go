@@ -74,7 +74,10 @@ document/office:
 /web:
 auth/origin:
 auth: auth/origin auth/peer
-network/egress: network/certificate network/outbound sandbox network/socks
+network/egress/internal/clienthello:
+network/egress/internal/httptarget:
+network/egress: network/certificate network/egress/internal/clienthello network/egress/internal/httptarget network/outbound
+	sandbox network/socks
 document/markdown: document/office
 network/relay: auth/peer
 system/isolate/internal/referee: network/outbound network/socks
@@ -262,7 +265,7 @@ hub/gateway: api/identity auth hub/access hub/fleet hub/internal/naming hub/inte
 	hub/internal/token hub/audit api/op auth/origin sandbox telemetry/span filesystem/subpath
 hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
 	hub/internal/fault hub/internal/history hub/internal/tombstone hub/internal/trash hub/secret telemetry/metric api/op sandbox
-hub/policy: network/egress hub/environment hub/internal/fault api/op sandbox
+hub/policy: network/egress hub/environment hub/internal/fault hub/secret api/op sandbox
 hub/inspect: hub/fleet hub/internal/caller hub/internal/history hub/internal/meter hub/internal/tombstone
 	hub/internal/trash hub/lifecycle api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle

@@ -127,7 +127,7 @@ func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
 // Policy is an egress policy.
 type Policy struct {
 	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), ask (others wait for approval), or open (all public addresses)"`
-	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges, with or without :port. ! denies; first match wins"`
+	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges; :port; GET name/path/*. ! denies; first match wins"`
 }
 
 // Apply writes the policy to n and validates it. A nil policy is a no-op.

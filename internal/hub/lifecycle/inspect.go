@@ -9,6 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -57,7 +58,7 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 type SetNetworkIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
 	Mode  string   `json:"mode" default:"" doc:"none, allow (only the list), ask (others wait for approval), or open (all public addresses)"`
-	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges, with or without :port. ! denies; first match wins"`
+	Allow []string `json:"allow" nullable:"true" doc:"Names, *.names, addresses, ranges; :port; GET name/path/*. ! denies; first match wins"`
 }
 
 // SetNetwork changes the policy immediately.
@@ -74,7 +75,7 @@ func (s *Service) SetNetwork(ctx context.Context, in SetNetworkIn) (Object, erro
 		if err := p.Apply(&spec.Network); err != nil {
 			return op.Errorf(op.Invalid, "%w", err)
 		}
-		return nil
+		return secret.CheckReadable(*spec)
 	})
 	if err != nil {
 		return Object{}, fault.FromProvider(in.Name, err)

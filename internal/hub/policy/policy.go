@@ -5,6 +5,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -77,12 +79,12 @@ func (s *Service) Ops() []op.Op {
 }
 
 // maxRules is the maximum number of rules of one sandbox to which Allow adds.
-const maxRules = 1000
+const maxRules = 256
 
 // AllowIn is a list of rules.
 type AllowIn struct {
 	Name  string   `path:"name" doc:"Name of the sandbox"`
-	Rules []string `json:"rules" minItems:"1" maxItems:"100" doc:"Names, *.names, addresses, ranges, with or without :port"`
+	Rules []string `json:"rules" minItems:"1" maxItems:"100" doc:"Names, *.names, addresses, ranges; :port; GET name/path/*"`
 	Once  bool     `json:"once" default:"false" doc:"Mode ask: add no rule, and allow new connections to these hosts for five minutes"`
 }
 
@@ -152,7 +154,9 @@ func (s *Service) change(ctx context.Context, name string, change func(*sandbox.
 	if able := s.Provider.Abilities(); !able.Egress {
 		return environment.Policy{}, op.Errorf(op.Invalid, "provider %s cannot restrict egress", able.Provider)
 	}
-	sb, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error { return change(&spec.Network) })
+	sb, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
+		return cmp.Or(change(&spec.Network), secret.CheckReadable(*spec))
+	})
 	if err != nil {
 		return environment.Policy{}, fault.FromProvider(name, err)
 	}

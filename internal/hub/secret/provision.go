@@ -36,6 +36,12 @@ func Names(s sandbox.Spec) []string {
 // Assign records in a Spec the secrets that the sandbox uses, or returns why it cannot.
 func (sv *Service) Assign(s *sandbox.Spec, names []string) error {
 	delete(s.Env, pool.EnvInit) // reserved for the hub: the server would wait forever
+	delete(s.Annotations, naming.AnnotationTrust)
+	if egress.ReadsRequests(s.Network) {
+		if err := sv.trust(s, "network rules with a method or path"); err != nil {
+			return err
+		}
+	}
 	if len(names) == 0 {
 		return nil
 	}
@@ -57,13 +63,43 @@ func (sv *Service) Assign(s *sandbox.Spec, names []string) error {
 		return op.Errorf(op.Invalid, "secrets: only sandboxes with Cove's own server support secrets")
 	case len(rules) > 0 && (!able.Egress || sv.Authority == nil):
 		return op.Errorf(op.Invalid, "secrets: provider %s has no egress proxy to broker a secret; use mode env or file", able.Provider)
+	case len(rules) > 0:
+		naming.Annotate(s, naming.AnnotationTrust, "true")
 	}
 	naming.Annotate(s, naming.AnnotationSecrets, strings.Join(names, ","))
+	wait(s)
+	return nil
+}
+
+// trust makes the programs of a sandbox trust the hub's authority, so that its connections can be read.
+func (sv *Service) trust(s *sandbox.Spec, what string) error {
+	able := sv.Provider.Abilities()
+	switch {
+	case s.Server.Port != 0:
+		return op.Errorf(op.Invalid, "%s: only programs of sandboxes with Cove's own server trust the hub, which reads requests", what)
+	case !able.Egress || sv.Authority == nil:
+		return op.Errorf(op.Invalid, "%s: this hub or provider %s cannot read requests; use rules for the whole host", what, able.Provider)
+	}
+	naming.Annotate(s, naming.AnnotationTrust, "true")
+	wait(s)
+	return nil
+}
+
+// CheckReadable returns an error if a sandbox has rules for requests that the hub cannot read.
+func CheckReadable(s sandbox.Spec) error {
+	if s.Annotations[naming.AnnotationTrust] == "" && egress.ReadsRequests(s.Network) {
+		return op.Errorf(op.Conflict, "rules with a method or path: the programs of sandbox %q do not trust the hub, which cannot read "+
+			"their requests; create a sandbox with such a rule, or use rules for the whole host", s.Name)
+	}
+	return nil
+}
+
+// wait makes the server of a sandbox wait for its settings at each start.
+func wait(s *sandbox.Spec) {
 	if s.Env == nil {
 		s.Env = map[string]string{}
 	}
 	s.Env[pool.EnvInit] = "true"
-	return nil
 }
 
 // HideEnv removes the hub's own variable from an environment that is shown.
@@ -102,12 +138,12 @@ func (sv *Service) Credentials(s sandbox.Spec) []egress.Credential {
 func (sv *Service) settings(s sandbox.Spec) (pool.Init, error) {
 	in := pool.Init{Env: map[string]string{}}
 	names := sv.existing(s)
-	if len(names) == 0 {
-		return in, nil
-	}
-	given, err := sv.Store.Values(holder(s.Owner), names)
-	if err != nil {
-		return in, opError(err)
+	var given []secretstore.Given
+	if len(names) > 0 {
+		var err error
+		if given, err = sv.Store.Values(holder(s.Owner), names); err != nil {
+			return in, opError(err)
+		}
 	}
 	for _, g := range given {
 		switch g.Mode {
@@ -117,7 +153,7 @@ func (sv *Service) settings(s sandbox.Spec) (pool.Init, error) {
 			in.Files = append(in.Files, pool.File{Path: g.Target, Content: []byte(g.Value.Reveal()), Mode: "0600"})
 		}
 	}
-	if len(sv.Credentials(s)) > 0 {
+	if sv.Authority != nil && (s.Annotations[naming.AnnotationTrust] != "" || len(sv.Credentials(s)) > 0) {
 		in.Files = append(in.Files, pool.File{Path: caFile, Content: sv.trusted(), Mode: "0644"})
 		for _, name := range caVariables {
 			// A value of the caller takes precedence.
@@ -147,7 +183,7 @@ func (sv *Service) trusted() []byte {
 // Provision sends the secrets to the server of a sandbox that has just started. The server waits for
 // them.
 func (sv *Service) Provision(ctx context.Context, sb sandbox.Sandbox) error {
-	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[naming.AnnotationSecrets] == "" {
+	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[naming.AnnotationSecrets] == "" && sb.Spec.Annotations[naming.AnnotationTrust] == "" {
 		return nil
 	}
 	in, err := sv.settings(sb.Spec)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/network/egress/internal/clienthello"
 )
 
 // flow is an open tunnel or plain HTTP request that carries credentials. It is closed
@@ -86,7 +88,8 @@ func (p *Proxy) detach(f *flow) {
 
 // relay connects a client with its target until both have ended.
 func (p *Proxy) relay(client net.Conn, early *bufio.Reader, remote *link, rec *Record) {
-	if !p.markRaw(remote) {
+	reads := p.rules.Load().reads(remote.host, remote.port)
+	if raw := p.markRaw(remote); reads || !raw {
 		client.SetReadDeadline(time.Now().Add(helloTimeout))
 		first, err := early.Peek(1)
 		if err != nil {
@@ -96,8 +99,10 @@ func (p *Proxy) relay(client net.Conn, early *bufio.Reader, remote *link, rec *R
 			return
 		}
 		client.SetReadDeadline(time.Time{})
-		f := &flow{host: remote.host, port: remote.port, secure: first[0] == recordHandshake, broker: true, cut: func() { client.Close() }}
-		if len(p.attach(f)) > 0 {
+		f := &flow{host: remote.host, port: remote.port, secure: first[0] == clienthello.Handshake, cut: func() { client.Close() }}
+		f.broker = len(p.attach(f)) > 0
+		if f.broker || reads {
+			p.setRaw(remote, false)
 			defer p.detach(f)
 			p.broker(client, early, remote, f, rec)
 			return
@@ -260,6 +265,10 @@ func (p *Proxy) inside(forward http.Handler) http.Handler {
 			panic(http.ErrAbortHandler) // revoked meanwhile
 		}
 		if len(ks) > 0 && refuseEcho(w, r) {
+			return
+		}
+		if err := p.rules.Load().allowRequest(f.host, f.port, r); err != nil {
+			refuseRequest(p, w, r, f.scheme(), f.host, f.port, err)
 			return
 		}
 		u := *r.URL

@@ -147,9 +147,13 @@ func New(cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rules.HasRequests() && cfg.Authority == nil {
+		return nil, errNoAuthority
+	}
 	p.rules.Store(rules)
-	p.Learner.ended = p.cutDenied
-	p.Approvals = Approvals{asked: cfg.Asked, rejects: p.cutDenied, wait: cfg.AskWait, open: map[target]*question{}}
+	cutDenied := func() { p.cut(func(*link) bool { return false }) }
+	p.Learner.ended = cutDenied
+	p.Approvals = Approvals{asked: cfg.Asked, rejects: cutDenied, wait: cfg.AskWait, open: map[target]*question{}}
 	p.keys.Store(&ks)
 	p.up.rate, p.down.rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
 	p.life, p.cancel = context.WithCancel(context.Background())
@@ -169,16 +173,21 @@ func (p *Proxy) Set(n sandbox.Network) error {
 	if err != nil {
 		return err
 	}
+	if rules.HasRequests() && p.cfg.Authority == nil {
+		return errNoAuthority
+	}
 	p.mu.Lock()
-	p.rules.Store(rules)
+	old := p.rules.Swap(rules)
 	p.mu.Unlock()
 	p.Approvals.reset(rules)
-	p.cutDenied()
+	p.cut(func(l *link) bool { return old.reads(l.host, l.port) || rules.reads(l.host, l.port) })
 	return nil
 }
 
-// cutDenied closes connections that are not allowed any more.
-func (p *Proxy) cutDenied() {
+var errNoAuthority = errors.New("rules with a method or path require a certificate authority that sandboxes trust")
+
+// cut closes connections that are not allowed any more, and others.
+func (p *Proxy) cut(also func(*link) bool) {
 	p.mu.Lock()
 	rules := p.rules.Load()
 	var cut []*link
@@ -188,7 +197,7 @@ func (p *Proxy) cutDenied() {
 		if isUnmatched(err) && rules.mode == sandbox.NetworkAsk && p.Approvals.wasApproved(l.host, l.port) {
 			err = nil
 		}
-		if err != nil || rules.AllowAt(l.host, ip, l.port) != nil || !l.inspected && l.mustProve() {
+		if err != nil || rules.AllowAt(l.host, ip, l.port) != nil || !l.inspected && l.mustProve() || also(l) {
 			cut = append(cut, l)
 		}
 	}

@@ -117,6 +117,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 		refuse(w, status(err), err.Error())
 		return
 	}
+	if err := p.rules.Load().allowRequest(host, n, r); err != nil {
+		refuseRequest(p, w, r, rec.Protocol, host, n, err)
+		return
+	}
 	call := &call{rec: rec}
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callKey{}, call))
 	defer cancel()

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/network/egress/internal/clienthello"
 )
 
 // opening is the protocol that the first bytes of a client indicate.
@@ -105,11 +107,11 @@ func classifyBytes(b []byte) (kind opening, known bool) {
 	switch {
 	case len(b) == 0:
 		return openingOther, false
-	case b[0] == recordHandshake:
+	case b[0] == clienthello.Handshake:
 		return openingTLS, true
 	case b[0] >= 0x80 && len(b) < 3:
 		return openingOther, false
-	case b[0] >= 0x80 && b[2] == clientHello: // SSL 2.0: a length, then a ClientHello without a name
+	case b[0] >= 0x80 && b[2] == clienthello.Message: // SSL 2.0: a length, then a ClientHello without a name
 		return openingTLS, true
 	}
 	full := len(b) >= maxLine
@@ -208,7 +210,7 @@ func (p *Proxy) relayInspected(client net.Conn, early *bufio.Reader, remote *lin
 		err = deny("the server sent data before the HTTP request")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = deny("the client did not show within %v which host its connection is for", helloTimeout)
-	case errors.Is(err, errHello):
+	case errors.Is(err, clienthello.ErrInvalid):
 		err = deny("%v", err)
 	}
 	if Denied(err) {
@@ -289,24 +291,24 @@ func (p *Proxy) sendHello(early *bufio.Reader, remote *link, down *down) (sent i
 	case <-time.After(helloTimeout):
 		return sent, errors.New("the server did not respond to the TLS ClientHello")
 	}
-	if !isHelloRetry(down.first()) {
+	if !clienthello.IsRetry(down.first()) {
 		return sent, nil
 	}
-	for skipped := 0; skipped < maxSkipped; {
+	for skipped := 0; skipped < clienthello.MaxSkipped; {
 		b, err := early.Peek(1)
 		if err != nil {
 			return sent, err
 		}
-		if b[0] == recordHandshake {
+		if b[0] == clienthello.Handshake {
 			if hello, err = checkedHello(early, remote); err != nil {
 				return sent, err
 			}
 			return sent, send(hello)
 		}
 		// Early data, and a message for compatibility with middleboxes.
-		kind, record, err := readRecord(early)
-		if err == nil && kind != recordData && kind != recordChangeCipher {
-			err = errHello
+		kind, record, err := clienthello.ReadRecord(early)
+		if err == nil && kind != clienthello.Data && kind != clienthello.ChangeCipher {
+			err = clienthello.ErrInvalid
 		}
 		if err != nil {
 			return sent, err
@@ -316,12 +318,12 @@ func (p *Proxy) sendHello(early *bufio.Reader, remote *link, down *down) (sent i
 			return sent, err
 		}
 	}
-	return sent, errHello
+	return sent, clienthello.ErrInvalid
 }
 
 // checkedHello reads a ClientHello for the host of a link.
 func checkedHello(early *bufio.Reader, remote *link) ([]byte, error) {
-	name, raw, err := ReadHello(early)
+	name, raw, err := clienthello.Read(early)
 	if err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, err
@@ -357,7 +359,7 @@ type down struct {
 	over   chan struct{} // closed when the direction has ended
 
 	mu    sync.Mutex
-	begin []byte // up to retryPrefix bytes
+	begin []byte // up to clienthello.RetryPrefix bytes
 	n     int64
 	err   error
 }
@@ -397,9 +399,9 @@ func (d *down) readBegin() error {
 		n, err := bare(d.remote).Read(b)
 		if n > 0 {
 			d.mu.Lock()
-			d.begin = append(d.begin, b[:min(n, retryPrefix-len(d.begin))]...)
+			d.begin = append(d.begin, b[:min(n, clienthello.RetryPrefix-len(d.begin))]...)
 			d.n += int64(n)
-			whole := len(d.begin) == retryPrefix
+			whole := len(d.begin) == clienthello.RetryPrefix
 			d.mu.Unlock()
 			begin()
 			if _, err := bare(d.client).Write(b[:n]); err != nil {

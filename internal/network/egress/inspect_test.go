@@ -15,6 +15,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/network/egress/internal/clienthello"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -170,10 +171,10 @@ func TestSecondHelloCannotChangeTheName(t *testing.T) {
 	w := listed(t)
 	heard := make(chan []byte, 1)
 	retry := func() []byte {
-		body := append([]byte{3, 3}, helloRetry[:]...)
+		body := append([]byte{3, 3}, clienthello.Retry[:]...)
 		body = append(body, 0, 0x13, 0x01, 0, 0, 0)
-		message := append([]byte{serverHello, 0, 0, byte(len(body))}, body...)
-		return append([]byte{recordHandshake, 3, 3, 0, byte(len(message))}, message...)
+		message := append([]byte{clienthello.ServerMessage, 0, 0, byte(len(body))}, body...)
+		return append([]byte{clienthello.Handshake, 3, 3, 0, byte(len(message))}, message...)
 	}()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -186,7 +187,7 @@ func TestSecondHelloCannotChangeTheName(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		if _, _, err := ReadHello(c); err != nil {
+		if _, _, err := clienthello.Read(c); err != nil {
 			return
 		}
 		c.Write(retry)
@@ -199,7 +200,7 @@ func TestSecondHelloCannotChangeTheName(t *testing.T) {
 	if _, err := io.ReadFull(c.Reader, make([]byte, len(retry))); err != nil {
 		t.Fatal(err)
 	}
-	c.Conn.Write([]byte{recordChangeCipher, 3, 3, 0, 1, 1, recordData, 3, 3, 0, 2, 9, 9})
+	c.Conn.Write([]byte{clienthello.ChangeCipher, 3, 3, 0, 1, 1, clienthello.Data, 3, 3, 0, 2, 9, 9})
 	c.Conn.Write(hello("other.test"))
 	select {
 	case b := <-heard:
@@ -225,14 +226,14 @@ func hello(name string) []byte {
 	body = append(body, 0, 0, 2, 0x13, 0x01, 1, 0)
 	body = binary.BigEndian.AppendUint16(body, uint16(len(ext)))
 	body = append(body, ext...)
-	message := append([]byte{clientHello, 0, byte(len(body) >> 8), byte(len(body))}, body...)
-	return append([]byte{recordHandshake, 3, 1, byte(len(message) >> 8), byte(len(message))}, message...)
+	message := append([]byte{clienthello.Message, 0, byte(len(body) >> 8), byte(len(body))}, body...)
+	return append([]byte{clienthello.Handshake, 3, 1, byte(len(message) >> 8), byte(len(message))}, message...)
 }
 
 // split puts every byte of a handshake into a separate record.
 func splitHello(b []byte) (out []byte) {
-	for _, c := range b[recordHeader:] {
-		out = append(out, recordHandshake, 3, 1, 0, 1, c)
+	for _, c := range b[clienthello.RecordHeader:] {
+		out = append(out, clienthello.Handshake, 3, 1, 0, 1, c)
 	}
 	return out
 }
@@ -246,13 +247,13 @@ func TestReadHello(t *testing.T) {
 		ext := b[len(b)-len("named.test")-9:]
 		b = append(b, ext...)
 		n := len(ext)
-		for _, at := range []int{3, 7, recordHeader + handshakeHeader + 2 + 32 + 7} {
+		for _, at := range []int{3, 7, clienthello.RecordHeader + clienthello.HandshakeHeader + 2 + 32 + 7} {
 			binary.BigEndian.PutUint16(b[at:], binary.BigEndian.Uint16(b[at:])+uint16(n))
 		}
 		return b
 	}()
 	trailing := append(bytes.Clone(whole), 1)
-	binary.BigEndian.PutUint16(trailing[3:], uint16(len(trailing)-recordHeader))
+	binary.BigEndian.PutUint16(trailing[3:], uint16(len(trailing)-clienthello.RecordHeader))
 	for _, c := range []struct {
 		what string
 		in   io.Reader
@@ -266,16 +267,17 @@ func TestReadHello(t *testing.T) {
 		{"cut", bytes.NewReader(whole[:len(whole)-3]), "", false},
 		{"two lists of names", bytes.NewReader(twice), "", false},
 		{"more after it", bytes.NewReader(trailing), "", false},
-		{"an empty record", bytes.NewReader([]byte{recordHandshake, 3, 1, 0, 0}), "", false},
+		{"an empty record", bytes.NewReader([]byte{clienthello.Handshake, 3, 1, 0, 0}), "", false},
 		{"an alert first", bytes.NewReader(append([]byte{21, 3, 1, 0, 2, 1, 0}, whole...)), "", false},
-		{"endless", io.MultiReader(bytes.NewReader([]byte{recordHandshake, 3, 1, 0, 4, clientHello, 255, 255, 255}), endless{}), "", false},
+		{"endless", io.MultiReader(bytes.NewReader([]byte{clienthello.Handshake, 3, 1, 0, 4, clienthello.Message, 255, 255, 255}),
+			endless{}), "", false},
 	} {
-		name, raw, err := ReadHello(c.in)
+		name, raw, err := clienthello.Read(c.in)
 		if name != c.name || (err == nil) != c.ok {
 			t.Errorf("%s: got %q, %v, want %q, ok %v", c.what, name, err, c.name, c.ok)
 		}
-		if len(raw) > 2*maxHello {
-			t.Errorf("%s: kept %d bytes, want at most %d", c.what, len(raw), 2*maxHello)
+		if len(raw) > 2*clienthello.MaxSize {
+			t.Errorf("%s: kept %d bytes, want at most %d", c.what, len(raw), 2*clienthello.MaxSize)
 		}
 	}
 }
@@ -284,7 +286,7 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {
 	for i := range b {
-		b[i] = recordHandshake
+		b[i] = clienthello.Handshake
 	}
 	return len(b), nil
 }
@@ -298,7 +300,7 @@ func TestRealHello(t *testing.T) {
 		tls.Client(b, &tls.Config{ServerName: "named.test"}).Handshake()
 		b.Close()
 	}()
-	if name, _, err := ReadHello(a); name != "named.test" || err != nil {
+	if name, _, err := clienthello.Read(a); name != "named.test" || err != nil {
 		t.Errorf("got %q, %v, want named.test", name, err)
 	}
 }
@@ -352,11 +354,15 @@ func FuzzHello(f *testing.F) {
 	f.Add(splitHello(hello("named.test")))
 	f.Add(hello(""))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name, raw, err := ReadHello(bytes.NewReader(b))
+		name, raw, err := clienthello.Read(bytes.NewReader(b))
 		if !bytes.HasPrefix(b, raw) {
 			t.Errorf("read %x, want a prefix of %x", raw, b)
 		}
-		if err == nil && name != "" && !bytes.Contains(b, []byte(name)) && len(raw) == recordHeader+int(binary.BigEndian.Uint16(b[3:])) {
+		if err != nil {
+			return
+		}
+		single := len(raw) == clienthello.RecordHeader+int(binary.BigEndian.Uint16(b[3:]))
+		if name != "" && !bytes.Contains(b, []byte(name)) && single {
 			t.Errorf("got name %q, which is not in %x", name, b)
 		}
 	})

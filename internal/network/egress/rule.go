@@ -17,6 +17,8 @@ type Rules struct {
 	names []nameRule
 	nets  []netRule
 	texts []string // of all rules
+
+	requests []requestRule
 }
 
 // nameRule allows a name, or all its subdomains; port 0 means any.
@@ -41,7 +43,8 @@ type netRule struct {
 
 // Parse parses a policy. Rules are "name", "*.name" (all its subdomains), "*",
 // an address or a range ("192.0.2.7", "[2001:db8::1]", "192.0.2.0/24"), each
-// optionally followed by ":port". A rule that begins with ! denies. The first rule that matches decides.
+// optionally followed by ":port". Methods before a name and a path after it restrict a rule to requests: "GET,POST
+// api.example/v1/*". A rule that begins with ! denies. The first rule that matches decides.
 func Parse(n sandbox.Network) (*Rules, error) {
 	r := &Rules{mode: n.Mode}
 	switch n.Mode {
@@ -63,26 +66,36 @@ func Parse(n sandbox.Network) (*Rules, error) {
 func (r *Rules) add(text string, index int) error {
 	text, denies := strings.CutPrefix(text, "!")
 	at := place{index, denies}
+	methods, path, text, requests, err := parseRequest(text)
+	if err != nil {
+		return err
+	}
 	host, port, err := splitRule(text)
 	if err != nil {
 		return err
 	}
 	if prefix, ok := parsePrefix(host); ok {
+		if requests {
+			return errors.New("a method or path requires a name, which a certificate can prove, instead of an address")
+		}
 		r.nets = append(r.nets, netRule{prefix, port, at})
 		return nil
 	}
 	if strings.ContainsAny(host, "/[]:") {
 		return errors.New("use a name, an address or a range such as 192.0.2.0/24")
 	}
-	if host == "*" {
-		r.names = append(r.names, nameRule{below: true, port: port, place: at})
-		return nil
+	rule := nameRule{below: true, port: port, place: at}
+	if host != "*" {
+		rule.name, rule.below = strings.CutPrefix(host, "*.")
+		if rule.name, err = CleanName(rule.name); err != nil {
+			return err
+		}
 	}
-	name, below := strings.CutPrefix(host, "*.")
-	if name, err = CleanName(name); err != nil {
-		return err
+	if requests {
+		r.requests = append(r.requests, requestRule{rule, methods, path})
+	} else {
+		r.names = append(r.names, rule)
 	}
-	r.names = append(r.names, nameRule{name, below, port, at})
 	return nil
 }
 
@@ -169,6 +182,12 @@ func (r *Rules) decide(host string, port int) (rule string, err error) {
 		name, host = "", ip.String()
 	}
 	at, ok := r.first(name, ip, port)
+	if name != "" {
+		allows := r.firstRequest(name, port, func(q *requestRule) bool { return !q.place.deny })
+		if allows >= 0 && (!ok || allows < at.index) {
+			return r.texts[allows], nil // its requests are checked
+		}
+	}
 	switch {
 	case !ok:
 		return "", unmatched(host, port, fmt.Sprintf("its egress policy is %s, and none of its %d rules matches", r.mode, len(r.texts)))
@@ -193,7 +212,8 @@ func (r *Rules) AllowAt(host string, ip netip.Addr, port int) error {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil // Allow has checked it
 	}
-	if at, ok := r.first(host, ip, port); ok && at.deny {
+	allows := r.firstRequest(host, port, func(q *requestRule) bool { return !q.place.deny })
+	if at, ok := r.first(host, ip, port); ok && at.deny && (allows < 0 || at.index < allows) {
 		return r.denyBy(at, fmt.Sprintf("%s, an address of %s", ip, net.JoinHostPort(host, strconv.Itoa(port))))
 	}
 	return nil

@@ -11,6 +11,7 @@ const (
 	AnnotationAutoResume = "cove/auto-resume" // requests of E2B clients wake it
 	AnnotationClosed     = "cove/closed"      // its ports are not public
 	AnnotationTemplate   = "cove/template"    // the template that an E2B client named
+	AnnotationTrust      = "cove/trust"       // its programs trust the hub's certificate authority
 	AnnotationSecrets    = "cove/secrets"     // names of the secrets that it uses, comma-separated
 	AnnotationClaim      = "cove/claim"       // the cluster object that it serves: resource/namespace/name/uid
 )

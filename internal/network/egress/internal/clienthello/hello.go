@@ -1,4 +1,6 @@
-package egress
+// Package clienthello reads the ClientHello of TLS connections: its server name, and whether the server
+// requests a second one.
+package clienthello
 
 import (
 	"encoding/binary"
@@ -8,74 +10,74 @@ import (
 
 // Bytes of TLS (RFC 8446).
 const (
-	recordChangeCipher = 20
-	recordHandshake    = 22
-	recordData         = 23
-	clientHello        = 1
-	serverHello        = 2
-	extensionName      = 0 // server_name, RFC 6066
+	ChangeCipher  = 20
+	Handshake     = 22
+	Data          = 23
+	Message       = 1
+	ServerMessage = 2
+	extensionName = 0 // server_name, RFC 6066
 
-	recordHeader    = 5
-	handshakeHeader = 4
+	RecordHeader    = 5
+	HandshakeHeader = 4
 	maxRecord       = 1<<14 + 256
-	maxHello        = 64 << 10
-	// maxSkipped bounds what a client sends before its second ClientHello.
-	maxSkipped = 1 << 20
+	MaxSize         = 64 << 10
+	// MaxSkipped bounds what a client sends before its second ClientHello.
+	MaxSkipped = 1 << 20
 )
 
-var errHello = errors.New("invalid TLS ClientHello")
+var ErrInvalid = errors.New("invalid TLS ClientHello")
 
-// helloRetry is the random of a ServerHello that requests a second ClientHello.
-var helloRetry = [32]byte{
+// Retry is the random of a ServerHello that requests a second ClientHello.
+var Retry = [32]byte{
 	0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91,
 	0xC2, 0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 }
 
-// ReadHello reads a TLS ClientHello, which may span records, and returns its server name
+// Read reads a TLS ClientHello, which may span records, and returns its server name
 // and the bytes read. The name is empty if there is none. It reads no further than
 // the record in which the ClientHello ends.
-func ReadHello(r io.Reader) (name string, raw []byte, err error) {
+func Read(r io.Reader) (name string, raw []byte, err error) {
 	var message []byte
 	for {
-		kind, record, err := readRecord(r)
+		kind, record, err := ReadRecord(r)
 		raw = append(raw, record...)
 		if err != nil {
 			return "", raw, err
 		}
-		if kind != recordHandshake || len(record) == recordHeader {
-			return "", raw, errHello
+		if kind != Handshake || len(record) == RecordHeader {
+			return "", raw, ErrInvalid
 		}
-		message = append(message, record[recordHeader:]...)
-		if message[0] != clientHello || len(message) > maxHello {
-			return "", raw, errHello
+		message = append(message, record[RecordHeader:]...)
+		if message[0] != Message || len(message) > MaxSize {
+			return "", raw, ErrInvalid
 		}
-		if len(message) < handshakeHeader {
+		if len(message) < HandshakeHeader {
 			continue
 		}
-		size := handshakeHeader + (int(message[1])<<16 | int(message[2])<<8 | int(message[3]))
+		size := HandshakeHeader + (int(message[1])<<16 | int(message[2])<<8 | int(message[3]))
 		switch {
-		case size > maxHello || len(message) > size:
-			return "", raw, errHello
+		case size > MaxSize || len(message) > size:
+			return "", raw, ErrInvalid
 		case len(message) == size:
-			name, err := parseHello(message[handshakeHeader:])
+			name, err := parseHello(message[HandshakeHeader:])
 			return name, raw, err
 		}
 	}
 }
 
-// readRecord reads one TLS record, header included.
-func readRecord(r io.Reader) (kind byte, record []byte, err error) {
-	record = make([]byte, recordHeader, 512)
+// ReadRecord reads one TLS record, header included.
+func ReadRecord(r io.Reader) (kind byte, record []byte, err error) {
+	record = make([]byte, RecordHeader, 512)
 	if n, err := io.ReadFull(r, record); err != nil {
 		return 0, record[:n], err
 	}
 	size := int(binary.BigEndian.Uint16(record[3:]))
 	if record[1] != 3 || size > maxRecord {
-		return 0, record, errHello
+		return 0, record, ErrInvalid
 	}
 	record = append(record, make([]byte, size)...)
-	n, err := io.ReadFull(r, record[recordHeader:])
-	return record[0], record[:recordHeader+n], err
+	n, err := io.ReadFull(r, record[RecordHeader:])
+	return record[0], record[:RecordHeader+n], err
 }
 
 // fields reads the fields of a message. After an error all are empty.
@@ -119,20 +121,20 @@ func parseHello(b []byte) (name string, err error) {
 	f.vector(2)    // cipher suites
 	f.vector(1)    // compression methods
 	if f.bad {
-		return "", errHello
+		return "", ErrInvalid
 	}
 	if len(f.rest) == 0 {
 		return "", nil
 	}
 	extensions := &fields{rest: f.vector(2)}
 	if f.bad || len(f.rest) > 0 {
-		return "", errHello
+		return "", ErrInvalid
 	}
 	found := false
 	for len(extensions.rest) > 0 {
 		kind, body := extensions.number(), extensions.vector(2)
 		if extensions.bad {
-			return "", errHello
+			return "", ErrInvalid
 		}
 		if kind != extensionName {
 			continue
@@ -160,12 +162,12 @@ func parseNames(b []byte) (string, error) {
 	return string(name), nil
 }
 
-// retryPrefix is the number of bytes that isHelloRetry needs.
-const retryPrefix = recordHeader + handshakeHeader + 2 + 32
+// RetryPrefix is the number of bytes that IsRetry needs.
+const RetryPrefix = RecordHeader + HandshakeHeader + 2 + 32
 
-// isHelloRetry reports whether the first bytes of a server's response request a second
+// IsRetry reports whether the first bytes of a server's response request a second
 // ClientHello, which exists only in TLS 1.3.
-func isHelloRetry(first []byte) bool {
-	return len(first) >= retryPrefix && first[0] == recordHandshake && first[recordHeader] == serverHello &&
-		[32]byte(first[retryPrefix-32:retryPrefix]) == helloRetry
+func IsRetry(first []byte) bool {
+	return len(first) >= RetryPrefix && first[0] == Handshake && first[RecordHeader] == ServerMessage &&
+		[32]byte(first[RetryPrefix-32:RetryPrefix]) == Retry
 }
