@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/display"
 	"github.com/cove-sandbox/cove/internal/guest/e2b/envd"
+	"github.com/cove-sandbox/cove/internal/guest/glance"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/mirror"
 	"github.com/cove-sandbox/cove/internal/guest/node"
@@ -105,4 +106,17 @@ func (a *Aio) followSteps(ctx context.Context, send func(mirror.Step) error) err
 		}
 		return send(mirror.Step{ID: e.ID, Time: e.Time, Op: e.Op, Kind: e.Kind, Text: e.Summary(), Failed: e.Failed(), Took: e.Took})
 	})
+}
+
+// latestStep returns the latest call of the activity record.
+func (a *Aio) latestStep() glance.Step {
+	e := a.activity.Latest()
+	step := glance.Step{Time: e.Time, Op: e.Op, Text: e.Summary(), Failed: e.Failed()}
+	switch e.Kind {
+	case "browser", "display":
+		step.Shows = "screen"
+	case "shell":
+		step.Shows = "terminal"
+	}
+	return step
 }

@@ -222,7 +222,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		a.previews, // closed first, because it shows pages of the others
 		benches,
 		a.activity,
-		glance.New(glance.Config{Screen: desktop.Glance, Text: terminalText(shells)}),
+		glance.New(glance.Config{Screen: desktop.Glance, Text: terminalText(shells), Step: a.latestStep}),
 		mirror.New(mirror.Config{Screen: desktop.Glance, Text: terminalText(shells), Steps: a.followSteps}),
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,

@@ -34,3 +34,9 @@ func TestCreate(t *testing.T) {
 	t.Parallel()
 	runStory(t, "create.mjs", "URL="+open(t))
 }
+
+// TestKeys tests the command palette, the keys of the dashboard, and what needs attention.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	runStory(t, "keys.mjs", "URL="+open(t))
+}

@@ -123,5 +123,13 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "More" }).click();
   await page.getByRole("navigation", { name: "Main parts" }).getByRole("link", { name: "Machine" }).click();
   await page.getByRole("heading", { name: "This machine" }).waitFor();
+
+  // The page of an error leads back.
+  await page.goto(`${base}/sandbox/nobody/`);
+  await page.getByRole("heading", { name: "Not Found" }).waitFor();
+  check((await page.title()) === "Not Found – Cove", `the title is ${await page.title()}`);
+  await page.getByRole("link", { name: "Try again" }).click();
+  await page.getByRole("link", { name: "All sandboxes" }).click();
+  await page.getByRole("heading", { name: /^Sandboxes/ }).waitFor();
 }, { ignore: /status of 40[14]/ });
 console.log("ok the view of one sandbox");

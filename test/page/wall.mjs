@@ -56,7 +56,7 @@ await withPage(async (page) => {
   await tile(page, 1).getByText("this-is-1001").waitFor();
   await tile(page, 2).getByRole("img", { name: "Screen of wall-2" }).waitFor();
   await until("the image of a display loads", () => tile(page, 2).getByRole("img").evaluate((img) => img.complete && img.naturalWidth > 80));
-  await tile(page, 3).getByText("paused").first().waitFor();
+  await tile(page, 3).getByText("paused").first().waitFor(); // paused ones are last
   check((await tile(page, 3).locator(".scene").evaluate((scene) => getComputedStyle(scene).filter)) === "grayscale(1)", "a paused sandbox is not grey");
   await tile(page, 4).getByText("this-is-1004").waitFor();
   await audit(page, "the wall of 50");
@@ -77,6 +77,27 @@ await withPage(async (page) => {
   await until("a tile that falls asleep is grey and keeps its last picture", async () => (await page.locator(".tile.asleep pre").filter({ hasText: "then-2004" }).count()) === 1);
   check(most <= 4, `${most} glances were under way at the same time`);
   check(!(await page.evaluate(() => globalThis.attacked)) && (await page.locator(".tile pre img").count()) === 0, "what a sandbox said became markup");
+
+  // A tile shows what changed last, its end at the bottom: the latest lines of a terminal, then an operation, with its failure.
+  const show = (i) => tile(page, i).scrollIntoViewIfNeeded(); // those that are not visible are not requested
+  await show(8);
+  await post(`sandbox/${name(8)}/v1/shell/exec`, { command: "seq 500; echo LAST-LINE", id: "s" });
+  await tile(page, 8).getByText("LAST-LINE").waitFor();
+  const [last, scene] = await tile(page, 8).evaluate((li) => [li.querySelector("pre").getBoundingClientRect().bottom, li.querySelector(".scene").getBoundingClientRect().bottom]);
+  check(Math.abs(last - scene) < 2, `the end of the terminal is at ${last}, that of the tile at ${scene}`);
+  await show(9);
+  await post(`sandbox/${name(9)}/v1/bash/exec`, { command: `cat '/${hostile}'` });
+  await tile(page, 9).locator(".did").getByText("onerror").waitFor();
+  await tile(page, 9).getByText("bash_exec failed").waitFor();
+  await tile(page, 9).getByText("bash_exec", { exact: true }).waitFor();
+  await show(10);
+  await tile(page, 10).getByText(/^active .* ago$/).waitFor();
+  await tile(page, 10).getByRole("img", { name: /^CPU of wall-10/ }).waitFor();
+
+  // The display of a sandbox that is not in use does not hide its work.
+  await show(2);
+  await post(`sandbox/${name(2)}/v1/bash/exec`, { command: "echo work" });
+  await tile(page, 2).locator(".did").getByText("echo work").waitFor();
 
   // Several at once, from the wall.
   for (const i of [5, 6, 7]) await page.getByLabel(`Choose ${name(i)}`, { exact: true }).check();

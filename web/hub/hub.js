@@ -1,8 +1,10 @@
 // The dashboard of the hub: all sandboxes, each of them in detail, and its administration. The API decides what each caller sees.
 import { Connection, IconButton, Logo, Sign, Toasts, at, call, fail, html, nextTheme, recall, render, toast, useEffect, useState } from "../ui/ui.js";
+import { Attention } from "./attention.js";
 import { Sandboxes } from "./list.js";
 import { useSandboxes, useUsage } from "./live.js";
 import { One } from "./one.js";
+import { Keys as Shortcuts } from "./palette.js";
 import { Records } from "./record.js";
 import { Audit, Events, Keys, Machine, Secrets, Snapshots, Usage } from "./rest.js";
 
@@ -37,16 +39,17 @@ function App() {
     document.querySelector("header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [name, one]);
   return html`
-    <${Header} shown=${shown} name=${name} who=${who} hub=${hub} />
+    <${Header} shown=${shown} name=${name} who=${who} hub=${hub} all=${all} usage=${usage} />
     <${Connection} />
     <main>${ready && (one ? html`<${One} key=${item} id=${item} tab=${tab} admin=${admin} all=${all} usage=${usage} hub=${hub} reader=${reader} />`
       : html`<${Shown} key=${id} admin=${admin} who=${who} hub=${hub} all=${all} usage=${usage} part=${item} reader=${reader} />`)}</main>
     <${Bottom} shown=${shown} name=${name} />
+    ${ready && html`<${Shortcuts} all=${all || []} places=${shown} reader=${reader} />`}
     <${Toasts} />`;
 }
 
 /** Header has the parts of the dashboard and what concerns the caller. @param {any} props */
-function Header({ shown, name, who, hub }) {
+function Header({ shown, name, who, hub, all, usage }) {
   const [theme, setTheme] = useState(recall("theme", "system"));
   const out = async () => {
     await fetch(at("sign-out"), { method: "POST", redirect: "manual" }).catch(() => {});
@@ -56,6 +59,7 @@ function Header({ shown, name, who, hub }) {
   return html`<header><h1><a class="brand" href="#sandboxes"><${Logo} />Cove</a></h1>
       <nav aria-label="Parts">${shown.map((/** @type {any} */ [id, title]) => html`<a key=${id} href=${`#${id}`} aria-current=${title === name ? "page" : undefined}>${title}</a>`)}</nav>
       ${who && hub?.tenants && html`<span class="who dim">${who.subject || (who.role === "admin" ? "administrator" : "")}${who.subject && who.role ? ` (${who.role})` : ""}</span>`}
+      <${Attention} all=${all} usage=${usage} />
       <${IconButton} sign="theme" label=${`Theme: ${theme}`} onClick=${dress} />
       <a class="button plain" href=${at("guide").href}>Guide</a>
       <a class="button plain" href=${at("v1/docs").href}>Docs</a>

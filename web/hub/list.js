@@ -63,7 +63,7 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
     ${view === "deleted" ? html`<${Deleted} admin=${admin} text=${text.toLowerCase()} />`
       : !all ? html`<div class="empty"><span class="spin"></span></div>`
       : shown.length === 0 ? all.length === 0 && !reader ? html`<${Empty} hub=${hub} onCreate=${create} />` : html`<div class="card empty">${all.length ? "No sandbox matches the filter." : "There are no sandboxes yet."}</div>`
-      : view === "wall" ? html`<${Wall} list=${shown} picked=${picked} onPick=${pick} admin=${admin} />`
+      : view === "wall" ? html`<${Wall} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${admin} />`
       : html`<${Table} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${admin} actions=${actions} order=${order} onOrder=${setOrder} reader=${reader} />`}
     ${dialog}`;
 }

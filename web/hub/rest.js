@@ -1,6 +1,6 @@
 // The other parts of the dashboard: snapshots, secrets, usage, keys, events, audit log, machine.
-import { Ask, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, quantity, toast, usePoll, useEffect, useState } from "../ui/ui.js";
-import { api, everybody } from "./sandbox.js";
+import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, quantity, toast, usePoll, useEffect, useState } from "../ui/ui.js";
+import { api, everybody, link } from "./sandbox.js";
 
 /** useList reads a list and returns it, an error, and a function that reads it again. @param {string} path @param {Record<string, unknown>} [query] @returns {[any[] | null, string, () => void]} */
 export function useList(path, query) {
@@ -23,12 +23,15 @@ export function Remove({ what, path, query, onDone }) {
   return html`<${IconButton} sign="trash" label=${`Delete ${what}`} onClick=${() => set(true)} />${ask && html`<${Ask} title="Delete" danger text=${`Delete ${what}?`} action="Delete" onClose=${() => set(false)} onYes=${() => call(api(path), { method: "DELETE", query }).then(() => { toast(`Deleted ${what}`); onDone(); }, fail)} />`}`;
 }
 
-/** @param {{ admin: boolean }} props */
-export function Snapshots({ admin }) {
+/** @param {{ admin: boolean, all: any[] | null, who: any, reader: boolean }} props */
+export function Snapshots({ admin, all, who, reader }) {
   const [list, error, read] = useList("snapshot", everybody(admin));
+  // A snapshot can name its sandbox by ID. Only the owner can create sandboxes from it.
+  const source = (/** @type {any} */ s) => { const sb = all?.find((one) => one.id === s.sandbox || (one.name === s.sandbox && one.user === s.user)); return sb ? html`<a href=${link(sb)}>${sb.name}</a>` : s.sandbox || "–"; };
+  const create = (/** @type {any} */ s) => call(api("sandbox"), { query: { full: true }, body: { from_snapshot: s.name, keep: true } }).then((made) => { toast(`Created ${made.name}`); location.hash = link(made); }, fail);
   return html`<${Board} title="Snapshots" error=${error} empty="No snapshots. Take one of a sandbox to come back to it, or to create others from it." columns=${["Name", ...(admin ? ["Owner"] : []), "Sandbox", "Size", "Age", ""]}
-    rows=${list?.map((s) => html`<tr key=${`${s.user}/${s.name}`}><td>${s.name}</td>${admin && html`<td>${s.user || "–"}</td>`}<td>${s.sandbox || "–"}</td><td>${bytes(s.size)}</td><td>${ago(s.created)}</td>
-      <td class="acts"><${Remove} what=${`the snapshot ${s.name}`} path=${`snapshot/${encodeURIComponent(s.name)}`} query=${{ user: s.user }} onDone=${read} /></td></tr>`)} />`;
+    rows=${list?.map((s) => html`<tr key=${`${s.user}/${s.name}`}><td>${s.name}</td>${admin && html`<td>${s.user || "–"}</td>`}<td>${source(s)}</td><td>${bytes(s.size)}</td><td>${ago(s.created)}</td>
+      <td class="acts">${!reader && (s.user || "") === (who.subject || "") && html`<button onClick=${() => create(s)} aria-label=${`New sandbox from ${s.name}`}>New sandbox</button> `}<${Remove} what=${`the snapshot ${s.name}`} path=${`snapshot/${encodeURIComponent(s.name)}`} query=${{ user: s.user }} onDone=${read} /></td></tr>`)} />`;
 }
 
 export function Secrets() {
@@ -67,7 +70,7 @@ export function Keys() {
   };
   return html`<${Board} title="Tenants and keys" error=${error} empty="No keys yet." columns=${["Tenant", "Name", "Role", "ID", "Created", "Expires", ""]}
     rows=${list?.map((k) => html`<tr key=${k.id}><td>${k.tenant}</td><td>${k.name || "–"}</td><td>${k.role}</td><td class="mono">${k.id}</td><td>${ago(k.created)} ago</td><td>${k.revoked ? "revoked" : k.expires ? new Date(k.expires).toLocaleDateString() : "never"}</td><td class="acts">${!k.revoked && html`<${Remove} what=${`the key ${k.id} of ${k.tenant}`} path=${`key/${encodeURIComponent(k.id)}`} onDone=${read} />`}</td></tr>`)}>${!error && html`<button class="primary" onClick=${() => { setMade(""); setAdding(true); }}><${Sign} of="plus" />New key</button>`}<//>
-    ${adding && html`<${Dialog} title="New key" onClose=${() => setAdding(false)}>${made ? html`<p>Copy the key now. It is not shown again.</p><code class="secret">${made}</code><div class="actions"><button class="primary" onClick=${() => setAdding(false)}>Done</button></div>` : html`<form onSubmit=${add}><label class="field"><span>Tenant</span><input name="tenant" required autofocus autocomplete="off" /></label><label class="field"><span>Name of the key</span><input name="name" autocomplete="off" /></label><label class="field"><span>Role</span><select name="role"><option>user</option><option>viewer</option><option>admin</option></select></label><label class="field"><span>Days until it expires</span><input name="days" type="number" min="1" placeholder="never" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Create</button></div></form>`}<//>`}`;
+    ${adding && html`<${Dialog} title="New key" onClose=${() => setAdding(false)}>${made ? html`<p>Copy the key now. It is not shown again.</p><code class="secret">${made}</code><div class="actions"><${CopyButton} text=${made} label="Copy key" /><button class="primary" onClick=${() => setAdding(false)}>Done</button></div>` : html`<form onSubmit=${add}><label class="field"><span>Tenant</span><input name="tenant" required autofocus autocomplete="off" /></label><label class="field"><span>Name of the key</span><input name="name" autocomplete="off" /></label><label class="field"><span>Role</span><select name="role"><option>user</option><option>viewer</option><option>admin</option></select></label><label class="field"><span>Days until it expires</span><input name="days" type="number" min="1" placeholder="never" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Create</button></div></form>`}<//>`}`;
 }
 
 /** @param {string} time */

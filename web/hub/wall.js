@@ -1,6 +1,8 @@
 // The wall: a live thumbnail of each sandbox.
-import { call, html, useEffect, useRef, useState } from "../ui/ui.js";
+import { ago, bytes, call, html, plain, useEffect, useRef, useState } from "../ui/ui.js";
+import { Spark } from "./chart.js";
 import { box, dots, link } from "./sandbox.js";
+import { coresOf, faultOf } from "./state.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 /** @typedef {{ sandbox: Sandbox, due: number, wait: number, last: string, busy: boolean, show: (scene: any) => void }} Watch */
@@ -50,7 +52,7 @@ class Watcher {
     const scene = await call(box(one.sandbox, "glance"), { query: { width: 320 } }).catch(() => null);
     this.under--;
     one.busy = false;
-    const key = scene ? scene.picture || scene.text || scene.kind : "failed";
+    const key = scene ? `${scene.picture || scene.text || scene.kind} ${scene.step?.time}` : "failed";
     one.wait = key === one.last ? Math.min(stale, one.wait * 1.4) : fresh;
     one.last = key;
     one.due = performance.now() + one.wait;
@@ -62,13 +64,25 @@ class Watcher {
 const watcher = new Watcher();
 document.addEventListener("visibilitychange", () => watcher.plan());
 
-/** Wall shows sandboxes as tiles. @param {any} props */
-export function Wall({ list, picked, onPick, admin }) {
-  return html`<ul class="wall">${list.map((/** @type {Sandbox} */ sb) => html`<${Tile} key=${sb.id} sandbox=${sb} picked=${Boolean(picked[sb.id])} onPick=${onPick} admin=${admin} />`)}</ul>`;
+/** Wall shows sandboxes as tiles, the most active first. @param {any} props */
+export function Wall({ list, usage, picked, onPick, admin }) {
+  // In steps of 5, 15, 35 minutes and so on, so that tiles of sandboxes in use do not jump.
+  const age = (/** @type {Sandbox} */ sb) => (sb.status === "running" ? Math.floor(Math.log2(1 + Math.max(0, Date.now() - new Date(sb.last_active_at).getTime()) / 300_000)) : Infinity);
+  const tiles = [...list].sort((a, b) => { const [x, y] = [age(a), age(b)]; return x === y ? a.name.localeCompare(b.name, undefined, { numeric: true }) : x - y; });
+  return html`<ul class="wall">${tiles.map((/** @type {Sandbox} */ sb) => html`<${Tile} key=${sb.id} sandbox=${sb} usage=${usage.get(sb.id)} picked=${Boolean(picked[sb.id])} onPick=${onPick} admin=${admin} />`)}</ul>`;
 }
 
-/** Tile shows a sandbox. It is updated while it is visible and its sandbox is running. @param {{ sandbox: Sandbox, picked: boolean, admin: boolean, onPick: any }} props */
-function Tile({ sandbox, picked, admin, onPick }) {
+/** Scene shows what changed last in a sandbox: its screen, its terminal, or its latest operation. @param {{ scene: any, name: string }} props */
+function Scene({ scene, name }) {
+  if (!scene) return html`<span class="quiet"><span class="spin"></span></span>`;
+  if (scene.kind === "screen") return html`<img alt=${`Screen of ${name}`} src=${`data:image/jpeg;base64,${scene.picture}`} />`;
+  if (scene.kind === "terminal") return html`<pre aria-hidden="true">${plain(scene.text)}</pre>`;
+  if (scene.kind === "step") return html`<div class="did"><b>${plain(scene.step.op)}</b><code>${plain(scene.step.text)}</code></div>`;
+  return html`<span class="quiet">nothing yet</span>`;
+}
+
+/** Tile shows a sandbox. It is updated while it is visible and its sandbox is running. @param {{ sandbox: Sandbox, usage?: import("./live.js").Usage, picked: boolean, admin: boolean, onPick: any }} props */
+function Tile({ sandbox, usage, picked, admin, onPick }) {
   const place = useRef(/** @type {Element | null} */ (null));
   const [seen, setSeen] = useState(false);
   const [scene, set] = useState(/** @type {any} */ (null));
@@ -80,10 +94,12 @@ function Tile({ sandbox, picked, admin, onPick }) {
   const awake = sandbox.status === "running";
   useEffect(() => (seen && awake ? watcher.add(sandbox, set) : undefined), [seen, awake, sandbox.id]);
   const { name } = sandbox;
-  return html`<li class=${`tile ${awake ? "" : "asleep"}`} aria-label=${name} ref=${place}>
-    <div class="scene">${scene?.kind === "screen" ? html`<img alt=${`Screen of ${name}`} src=${`data:image/jpeg;base64,${scene.picture}`} />`
-      : scene?.kind === "terminal" ? html`<pre aria-hidden="true">${scene.text}</pre>`
-      : html`<span class="quiet">${!awake ? sandbox.status : scene ? "nothing on screen" : html`<span class="spin"></span>`}</span>`}</div>
+  const failed = scene?.step?.failed ? `${scene.step.op} failed` : "";
+  const fault = faultOf(sandbox, usage)?.text || plain(failed);
+  const at = scene?.step?.op ? scene.step.time : sandbox.last_active_at;
+  return html`<li class=${`tile ${awake ? "" : "asleep"} ${fault ? "faulty" : ""}`} aria-label=${name} ref=${place}>
+    <div class="scene">${awake || scene ? html`<${Scene} scene=${scene} name=${name} />` : html`<span class="quiet">${sandbox.status}</span>`}</div>
     <div class="line"><input type="checkbox" aria-label=${`Choose ${name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sandbox], e.target.checked)} /><span class=${`dot ${dots[sandbox.status] || ""}`}></span>
-      <b class="cut grow"><a href=${link(sandbox)}>${name}</a></b>${!awake ? html`<span class="dim">${sandbox.status}</span>` : admin && sandbox.user && html`<span class="dim cut">${sandbox.user}</span>`}</div></li>`;
+      <b class="cut grow"><a href=${link(sandbox)}>${name}</a></b>${admin && sandbox.user && html`<span class="dim cut">${sandbox.user}</span>`}${awake && usage && usage.trend.length > 1 && html`<${Spark} values=${usage.trend} limit=${usage.cpu_limit} label=${`CPU of ${name}: ${coresOf(usage.cpu, usage.cpu_limit)}`} />`}</div>
+    <div class="line about">${fault ? html`<span class="bad cut grow" title=${fault}>${fault}</span>` : html`<span class="dim cut grow">${awake ? `active ${ago(at)} ago` : sandbox.status}</span>`}${awake && usage && html`<span class="dim">${bytes(Math.max(0, usage.memory))}</span>`}</div></li>`;
 }

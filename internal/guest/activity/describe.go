@@ -44,3 +44,13 @@ func (e Entry) Failed() bool {
 	}
 	return output.Exit != 0 || output.Status == "error" || output.Result != nil && output.Result.Exit != 0
 }
+
+// Latest returns the entry that was written last since the start of the server; its ID is 0 if there is none.
+func (s *Service) Latest() Entry {
+	if s.record == nil {
+		return Entry{}
+	}
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
+	return s.record.latest
+}

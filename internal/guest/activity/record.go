@@ -61,6 +61,7 @@ type Record struct {
 	hide   []string // values that are never recorded
 
 	mu      sync.Mutex
+	latest  Entry // the entry that was written last
 	queue   []item
 	missed  int
 	wake    chan struct{} // has an element if the queue or closed has changed
@@ -267,6 +268,7 @@ func (r *Record) put(i item) {
 	r.store.append(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.latest = e
 	for to := range r.listen {
 		select {
 		case to <- e:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
@@ -44,4 +45,35 @@ func TestGet(t *testing.T) {
 	look("screen")
 	failed = errors.New("the display crashed")
 	look("terminal")
+}
+
+// The newest of screen, terminal and operation is shown: a page that was opened once does not hide the work of an agent.
+func TestNewestIsShown(t *testing.T) {
+	t.Parallel()
+	picture, text, step := []byte("blank page"), "$ ls", glance.Step{}
+	s := glance.New(glance.Config{
+		Screen: func(context.Context, int) ([]byte, error) { return picture, nil },
+		Text:   func() string { return text },
+		Step:   func() glance.Step { return step },
+	})
+	look := func(kind string) {
+		t.Helper()
+		got, err := s.Get(t.Context(), glance.GetIn{Width: 320})
+		if err != nil || got.Kind != kind || got.Step.Op != step.Op {
+			t.Errorf("got %+v %v, want kind %q", got, err, kind)
+		}
+	}
+	look("screen")
+	text = "$ ls\nfile"
+	look("terminal")
+	picture = []byte("another page")
+	look("screen")
+	step = glance.Step{Time: time.Now(), Op: "bash_exec", Text: "pytest -q", Failed: true}
+	look("step")
+	step = glance.Step{Time: time.Now(), Op: "browser_action", Shows: "screen"}
+	look("screen")
+	step = glance.Step{Time: time.Now(), Op: "shell_exec", Shows: "terminal"}
+	look("terminal")
+	picture, text, step = nil, "", glance.Step{Time: time.Now(), Op: "shell_exec", Shows: "terminal"}
+	look("none")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
 )
 
 // GlanceIn selects a sandbox and the size of its picture.
@@ -14,17 +15,20 @@ type GlanceIn struct {
 
 // GlanceOut is a preview of a sandbox.
 type GlanceOut struct {
-	Kind    string `json:"kind" enum:"screen,terminal,none" doc:"Kind of preview; none also if the sandbox is not running"`
+	Kind    string `json:"kind" enum:"screen,terminal,step,none" doc:"What changed last; none also if the sandbox is not running"`
 	Status  string `json:"status" doc:"State of the sandbox"`
 	Picture []byte `json:"picture" nullable:"true" doc:"JPEG, in base64"`
 	Text    string `json:"text" doc:"Last lines of its terminal"`
+
+	Step fleet.Step `json:"step" doc:"Latest operation"`
 }
 
 // glanceOp returns the preview for overviews of many sandboxes.
 func glanceOp(s *Service) op.Op {
 	return op.New(op.Spec{Name: "sandbox_glance", Route: "GET /api/v1/sandbox/{name}/glance", Tag: "sandbox",
 		Verb: "glance", ReadOnly: true, NoTool: true,
-		Doc: "Show a preview of a sandbox: a small picture of its display, or the end of its latest terminal. " +
+		Doc: "Show a preview of a sandbox, whichever changed last: a small picture of its display, the end of its latest " +
+			"terminal, or its latest operation. " +
 			"Does not wake the sandbox or keep it awake."}, s.Glance)
 }
 
@@ -36,7 +40,7 @@ func (s *Service) Glance(ctx context.Context, in GlanceIn) (GlanceOut, error) {
 	}
 	op.CallOf(ctx).Recorded = true // overviews poll, which would fill the audit log
 	g := s.Fleet.Glance(ctx, sb, in.Width)
-	out := GlanceOut{Kind: g.Kind, Status: s.Show(ctx, sb).Status, Picture: g.Picture, Text: g.Text}
+	out := GlanceOut{Kind: g.Kind, Status: s.Show(ctx, sb).Status, Picture: g.Picture, Text: g.Text, Step: g.Step}
 	if out.Kind == "" {
 		out.Kind = "none"
 	}

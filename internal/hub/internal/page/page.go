@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
@@ -40,8 +41,11 @@ const layout = `<!doctype html>
 body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 2rem;padding:0 1rem;
 color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
 main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}
-h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}</style>
-</head><body><main><h1>%s</h1><p>%s</p></main></body></html>
+h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}b{display:block;margin-bottom:.8rem;color:light-dark(#0a62bd,#6cb2ff)}
+nav{display:flex;gap:.5rem;flex-wrap:wrap;margin-top:1.2rem}a{color:inherit;text-decoration:none;padding:.4rem .8rem;
+border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:7px}a:focus-visible{outline:2px solid light-dark(#0a62bd,#6cb2ff)}</style>
+</head><body><main><b>Cove</b><h1>%s</h1><p>%s</p>
+<nav aria-label="What next"><a href="">Try again</a>%s</nav></main></body></html>
 `
 
 // Write replies with a message. With retry, a page reloads itself after that time.
@@ -70,5 +74,13 @@ func Write(w http.ResponseWriter, r *http.Request, status int, retry time.Durati
 		title, refresh = "One moment", `<meta http-equiv="refresh" content="`+seconds+`">`
 	}
 	w.WriteHeader(status)
-	fmt.Fprintf(w, layout, refresh, title, title, html.EscapeString(message)+".")
+	fmt.Fprintf(w, layout, refresh, title+" – Cove", title, html.EscapeString(message)+".", home(r))
+}
+
+// home returns a link to the dashboard, if the request addresses the sandbox by a path of the hub.
+func home(r *http.Request) string {
+	if !strings.Contains(r.RequestURI, "/sandbox/") {
+		return ""
+	}
+	return `<a target="_top" href="` + html.EscapeString(op.CallOf(r.Context()).URL("", "/", "")) + `">All sandboxes</a>`
 }
