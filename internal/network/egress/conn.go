@@ -76,8 +76,8 @@ func (l *link) Write(b []byte) (int, error) {
 type throttled struct{ *link }
 
 func (l throttled) Read(b []byte) (int, error) {
-	n, err := l.Conn.Read(l.p.down.cut(b))
-	if !l.p.down.wait(l.done, n) {
+	n, err := l.Conn.Read(l.p.down.Cut(b))
+	if !l.p.down.Wait(l.done, n) {
 		return n, net.ErrClosed
 	}
 	return n, err
@@ -85,8 +85,8 @@ func (l throttled) Read(b []byte) (int, error) {
 
 func (l throttled) Write(b []byte) (int, error) {
 	for written := 0; ; {
-		part := l.p.up.cut(b[written:])
-		if !l.p.up.wait(l.done, len(part)) {
+		part := l.p.up.Cut(b[written:])
+		if !l.p.up.Wait(l.done, len(part)) {
 			return written, net.ErrClosed
 		}
 		n, err := l.Conn.Write(part)

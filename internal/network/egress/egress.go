@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/network/certificate"
+	"github.com/cove-sandbox/cove/internal/network/egress/internal/bandwidth"
 	"github.com/cove-sandbox/cove/internal/network/outbound"
 	"github.com/cove-sandbox/cove/internal/network/socks"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -101,7 +102,7 @@ type Proxy struct {
 	seen   Stats
 	work   sync.WaitGroup
 
-	up, down throttle
+	up, down bandwidth.Limit
 
 	sent, received, brokered atomic.Int64
 	verdicts                 [3]atomic.Int64
@@ -155,7 +156,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.Learner.ended = cutDenied
 	p.Approvals = Approvals{asked: cfg.Asked, rejects: cutDenied, wait: cfg.AskWait, open: map[target]*question{}}
 	p.keys.Store(&ks)
-	p.up.rate, p.down.rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
+	p.up.Rate, p.down.Rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
 	p.life, p.cancel = context.WithCancel(context.Background())
 	p.plain = &http.Transport{
 		DialContext:            p.dialPlain,

@@ -19,7 +19,9 @@ type taker func(c net.Conn) (net.Conn, error)
 
 // takerOf returns the taker of a listener; nil if it has none.
 func takerOf(l net.Listener) taker {
-	if t, ok := l.(interface{ TakeSocket(net.Conn) (net.Conn, error) }); ok {
+	if t, ok := l.(interface {
+		TakeSocket(net.Conn) (net.Conn, error)
+	}); ok {
 		return t.TakeSocket
 	}
 	return nil

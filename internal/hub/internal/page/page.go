@@ -41,7 +41,8 @@ const layout = `<!doctype html>
 body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 2rem;padding:0 1rem;
 color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
 main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}
-h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}b{display:block;margin-bottom:.8rem;color:light-dark(#0a62bd,#6cb2ff)}
+h1{font-size:1.3rem;margin:0 0 .5rem}p{margin:0;overflow-wrap:anywhere}
+b{display:block;margin-bottom:.8rem;color:light-dark(#0a62bd,#6cb2ff)}
 nav{display:flex;gap:.5rem;flex-wrap:wrap;margin-top:1.2rem}a{color:inherit;text-decoration:none;padding:.4rem .8rem;
 border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:7px}a:focus-visible{outline:2px solid light-dark(#0a62bd,#6cb2ff)}</style>
 </head><body><main><b>Cove</b><h1>%s</h1><p>%s</p>
