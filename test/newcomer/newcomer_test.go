@@ -20,8 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/test/dist"
 )
 
-// patience limits one step. Some download hundreds of megabytes.
-const patience = 20 * time.Minute
+// patience limits one step. Some compile everything or download hundreds of megabytes, on a loaded machine.
+const patience = 35 * time.Minute
 
 // newcomer is a person at a terminal.
 type newcomer struct {
