@@ -53,12 +53,12 @@ check: $(LINT) ## fast checks before a commit: format, vet, lint, house rules, g
 	GOOS=windows $(GO) build -o /dev/null ./cmd/cove
 	$(LINT) run
 	@if [ -x test/page/node_modules/.bin/tsc ]; then test/page/node_modules/.bin/tsc -p web; fi # otherwise TestTypes, after make deps
-	go test ./internal/dev/arch ./internal/api/op ./internal/surface/... ./internal/config
+	go test ./internal/dev/arch ./internal/dev/bundle ./internal/api/op ./internal/surface/... ./internal/config
 	go test ./internal/app/... -run Golden
 	scripts/vuln
 
 gen: ## rewrite the golden files under api/ and lower the exceptions of internal/dev/arch
-	go test ./internal/app ./internal/app/cove ./internal/dev/arch -run Golden -update
+	go test ./internal/app ./internal/app/cove ./internal/dev/arch ./internal/dev/bundle -run Golden -update
 
 bench: deps build ## benchmarks with comparisons; they print results and never fail
 	scripts/deps bench || echo 'without nginx'

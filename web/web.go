@@ -2,9 +2,27 @@
 // load: nothing is fetched from other hosts.
 package web
 
-import "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
-// Files holds the pages, one folder for each.
-//
-//go:embed activity box docs files guide home hub notebook terminal ui vendor vnc watch workbench
-var Files embed.FS
+//go:embed activity box bundle docs files guide home hub notebook terminal ui vendor vnc watch workbench
+var sources embed.FS
+
+// Files holds the pages, one folder for each. The module of a page is the bundle of all modules
+// that it imports, so that a browser loads one file instead of dozens.
+var Files fs.FS = pages{}
+
+type pages struct{}
+
+// Open opens the bundle with a name, or the file.
+func (pages) Open(name string) (fs.File, error) {
+	if f, err := sources.Open("bundle/" + name); err == nil {
+		if info, err := f.Stat(); err == nil && !info.IsDir() {
+			return f, nil
+		}
+		f.Close()
+	}
+	return sources.Open(name)
+}

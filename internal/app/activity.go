@@ -65,6 +65,13 @@ func (a *Aio) newActivity(sources []activity.Source, desktop *display.Service, e
 	return activity.New(cfg)
 }
 
+// recordTyped records a command that a person typed in a terminal.
+func (a *Aio) recordTyped(call *op.Call, r shell.Ran) {
+	if call != nil {
+		a.activity.Typed(call, activity.Typed{Session: r.Session, Command: r.Command, Output: r.Output, ExitCode: r.ExitCode, Began: r.Began})
+	}
+}
+
 // terminalText returns a function that returns the screen of the most recently used session.
 func terminalText(sh *shell.Service) func() string {
 	return func() string {
@@ -104,14 +111,14 @@ func (a *Aio) followSteps(ctx context.Context, send func(mirror.Step) error) err
 		if !ok {
 			return nil
 		}
-		return send(mirror.Step{ID: e.ID, Time: e.Time, Op: e.Op, Kind: e.Kind, Text: e.Summary(), Failed: e.Failed(), Took: e.Took})
+		return send(mirror.Step{ID: e.ID, Time: e.Time, Op: e.Op, Kind: e.Kind, Text: e.Summary(), Failed: e.Failed, Took: e.Took})
 	})
 }
 
 // latestStep returns the latest call of the activity record.
 func (a *Aio) latestStep() glance.Step {
 	e := a.activity.Latest()
-	step := glance.Step{Time: e.Time, Op: e.Op, Text: e.Summary(), Failed: e.Failed()}
+	step := glance.Step{Time: e.Time, Op: e.Op, Text: e.Summary(), Failed: e.Failed}
 	switch e.Kind {
 	case "browser", "display":
 		step.Shows = "screen"

@@ -195,7 +195,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	a.browsing = func() bool { state, _ := chromium.State(); return state == string(proc.Ready) }
 	a.browser = chromium
 	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state,
-		MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.logOf("shell")})
+		MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.logOf("shell"), Ran: a.recordTyped})
 	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: cmp.Or(c.SessionLogs, state),
 		MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
 	reserved := isReservedPort(c)

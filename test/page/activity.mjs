@@ -1,8 +1,8 @@
 // The activity page: live updates, replay of a session of 200 steps, export, and hostile content shown as text. Standalone,
 // below a prefix and through a hub.
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, typeInstead, until, withPage } from "./browser.mjs";
 
-const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
+const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir, SHOTS: shots } = process.env;
 const poster = (root, headers = {}) => async (path, body) => {
   const reply = await (await fetch(root + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) })).json();
   check(reply.success === true, `${path}: ${JSON.stringify(reply)}`);
@@ -44,7 +44,42 @@ await withPage(async (page) => {
   await page.locator(".steps li").first().getByText("exit 3", { exact: true }).waitFor();
   await post("/v1/file/write", { file: `${dir}/${hostile.replaceAll("/", "")}`, content: "x" });
   await page.locator(".steps li").nth(201).waitFor();
-  check((await page.locator(".steps img, .detail img").count()) === 0 && (await page.title()) === "Activity", "what the sandbox wrote became markup");
+  check((await page.locator(".steps img, .detail img").count()) === 0 && (await page.title()).endsWith(" · Activity – Cove"), "what the sandbox wrote became markup");
+
+  // A command by its output: colours, no control characters, and the raw data folded. A cell that raised is a failure.
+  await post("/v1/bash/exec", { command: "printf '\\033[31mred\\033[0m\\n\\033]0;title\\007\\342\\200\\256over\\rwritten \\001 end'" });
+  await post("/v1/code/execute", { language: "javascript", code: "throw new Error('raised here')" });
+  const newest = page.locator(".steps > li").first();
+  await newest.getByText("raised here").waitFor();
+  await newest.getByText("failed", { exact: true }).waitFor();
+  await newest.getByRole("button").click();
+  await newest.locator(".detail pre.bad").getByText("raised here").first().waitFor();
+  check(!(await newest.locator(".raw pre").first().isVisible()), "the raw data is not folded");
+  const colours = page.locator(".steps > li").nth(1);
+  await colours.getByRole("button").click();
+  await colours.locator(".ansi-red").getByText("red", { exact: true }).waitFor();
+  check((await colours.locator(".console").textContent()).endsWith("written \u2401 end"), `the output is shown as ${JSON.stringify(await colours.locator(".console").textContent())}`);
+  await audit(page, "the detail of a cell");
+  if (shots) await page.screenshot({ path: `${shots}/activity.png` });
+  await page.getByLabel("failed").check();
+  await until("only failures are shown", async () => (await page.locator(".steps > li").count()) === 2, () => page.locator(".steps > li").count());
+  await page.getByLabel("failed").uncheck();
+
+  // What people type in a terminal is recorded; reading is hidden until it is requested.
+  const terminal = await page.context().newPage();
+  await terminal.goto(`${direct}/terminal`);
+  await terminal.locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
+  await typeInstead(terminal, `echo typed-by-a-person > typed.txt; false`);
+  await page.getByLabel("Who").selectOption("people");
+  const typed = page.locator(".steps > li").filter({ hasText: "typed-by-a-person" });
+  await typed.getByText("exit 1", { exact: true }).waitFor();
+  await typed.getByText("1 file", { exact: true }).waitFor();
+  await terminal.close();
+  check((await page.locator(".steps > li").count()) === 1, "a connection of the terminal is listed as an action");
+  await page.getByLabel("Who").selectOption("everyone");
+  await page.getByLabel("reads").check();
+  await page.locator(".steps > li").filter({ hasText: "shell_ws" }).first().waitFor();
+  await page.getByLabel("reads").uncheck();
 
   // Filters.
   await page.getByLabel("Search the activity").fill("# live");
@@ -60,7 +95,7 @@ await withPage(async (page) => {
   for (let point = 0; point < 10; point++) {
     const n = 19 + point * 20;
     await range.fill(String(n));
-    await page.getByText(`${n + 1}/202`, { exact: true }).waitFor();
+    await page.getByText(`${n + 1}/205`, { exact: true }).waitFor();
     const terminal = await shows("terminal");
     check(terminal.trimEnd() === `$ echo '${truth[n].output}'\n${truth[n].output}`, `step ${n}: the terminal shows ${JSON.stringify(terminal)}, want ${truth[n].output}`);
     const file = await shows("file");
@@ -70,7 +105,28 @@ await withPage(async (page) => {
   await audit(page, "the replay");
   await range.focus();
   await page.keyboard.press("Home");
-  await page.getByText("1/202", { exact: true }).waitFor();
+  await page.getByText("1/205", { exact: true }).waitFor();
+  // It plays: by keyboard, at a speed, from one failure to the next, and a link leads to a moment.
+  await page.getByLabel("Speed").selectOption("16");
+  await page.getByRole("region", { name: "The sandbox at this moment" }).focus();
+  await page.keyboard.press("Space");
+  await until("it plays", async () => Number((await page.locator(".replay .mono").textContent()).split("/")[0]) > 5);
+  await page.keyboard.press("Space");
+  await page.getByRole("button", { name: "Play", exact: true }).waitFor();
+  const stopped = await page.locator(".replay .mono").textContent();
+  await page.keyboard.press("ArrowRight");
+  await until("one step on", async () => Number((await page.locator(".replay .mono").textContent()).split("/")[0]) === Number(stopped.split("/")[0]) + 1);
+  check((await page.locator(".ticks i").count()) === 3, "the failures are not marked");
+  await page.getByRole("button", { name: "Next failure" }).click();
+  await page.getByText("201/205", { exact: true }).waitFor();
+  await page.getByText("Exit code 3").waitFor();
+  if (shots) await page.screenshot({ path: `${shots}/replay.png` });
+  await page.getByRole("button", { name: "Copy link" }).click();
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  const moment = await page.context().newPage();
+  await moment.goto(link);
+  await moment.getByText("201/205", { exact: true }).waitFor();
+  await moment.close();
   await page.setViewportSize({ width: 390, height: 780 });
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
 
@@ -79,7 +135,7 @@ await withPage(async (page) => {
   await page.getByRole("link", { name: "Export" }).click();
   await (await saving).saveAs(`${dir}/activity.html`);
   await page.goto(`file://${dir}/activity.html`);
-  check((await page.locator("details").count()) === 202, `the export has ${await page.locator("details").count()} entries`);
+  check((await page.locator("details").count()) === 206, `the export has ${await page.locator("details").count()} entries`);
   check((await page.locator("img").count()) === 0 && (await page.title()) === "Activity of a sandbox", "what the sandbox wrote became markup of the export");
 });
 

@@ -46,7 +46,7 @@ await withPage(async (page) => {
   await page.keyboard.type("kept=$((40+2)); clear\n");
   await pane(page, "terminal").locator(".bar").dblclick();
   await until("the terminal is large", async () => (await box(page, "terminal")).width > 990);
-  await page.locator("header h1").click();
+  await page.locator("h1").click();
   await page.keyboard.press("Escape");
   await until("the terminal is small", async () => Math.abs((await box(page, "terminal")).width - narrower.width) < 2);
   await frame(page, "terminal").locator(".xterm-helper-textarea").focus();
@@ -79,9 +79,23 @@ await withPage(async (page) => {
   await audit(page, "the sandbox's page on a telephone");
 });
 
+// Without a choice of the user, the panes are those in use. The browser does not run yet.
+const open = (page) => page.locator(".pane").evaluateAll((all) => all.map((one) => one.dataset.pane).join());
+await withPage(async (page) => {
+  await page.goto(`${direct}/`);
+  await page.locator("footer").getByText("CPU").waitFor();
+  await page.locator("header .dot").first().waitFor();
+  check((await open(page)) === "terminal,files,activity", `the panes are ${await open(page)}`);
+});
+
 await withPage(async (page) => {
   await page.goto(`${direct}/?panes=browser&layout=single`);
   const desktop = frame(page, "browser");
+  // Watching starts nothing: the user does.
+  const running = async (name) => (await (await fetch(`${direct}/readyz`)).json()).components.find((c) => c.name === name).state;
+  await desktop.getByText("No browser runs in this sandbox.").waitFor();
+  check((await running("display")) === "idle" && (await running("browser")) === "idle", `the page has started display (${await running("display")}) or browser (${await running("browser")})`);
+  await desktop.locator("#start").click();
   await desktop.locator("body.connected").waitFor();
   // While an agent works, users watch.
   const click = () => post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
@@ -99,6 +113,12 @@ await withPage(async (page) => {
   check(refused.success === false && /taken over/.test(refused.message), `the agent acts anyway: ${JSON.stringify(refused)}`);
   await desktop.getByRole("button", { name: "Hand back" }).click();
   await until("the agent may act again", async () => (await click()).success !== false, held);
+  // A user who has chosen nothing now sees the browser.
+  const stranger = await page.context().browser().newContext();
+  const other = await stranger.newPage();
+  await other.goto(`${direct}/`);
+  await until("the browser has a pane", async () => (await open(other)) === "browser,terminal,files,activity", () => open(other));
+  await stranger.close();
   // Closing the page hands back, too.
   await desktop.getByRole("button", { name: "Take over" }).click();
   await until("the person holds the desktop again", async () => (await held()) === "person", held);
@@ -118,7 +138,7 @@ await withPage(async (page) => {
   const holder = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
   await until("nobody is at work", async () => (await holder()) === "nobody" && (await page.locator("#holder").textContent()) === "", holder);
   await page.locator("body.connected").waitFor(); // reconnected if it only watched before
-  const reason = await gate(page, /\/auth$/, "", { only: 1 });
+  const reason = await gate(page, /\/auth\?wake=false$/, "", { only: 1 });
   await fetch(control, { method: "POST" });
   await reason.stopped();
   await until("the page shows that an agent works", async () => {
@@ -130,6 +150,31 @@ await withPage(async (page) => {
   await page.evaluate(async () => (await fetch("../auth")).text());
   check(!(await page.evaluate(() => globalThis.waits.includes(777))), "the page connects a second time");
   await until("there is one connection", async () => (await page.locator("#screen canvas").count()) === 1, () => page.locator("#screen canvas").count());
+});
+
+// All panes over a slow connection: few files, and less than 300 kB.
+await withPage(async (page) => {
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send("Network.enable");
+  await devtools.send("Network.emulateNetworkConditions", { offline: false, latency: 150, downloadThroughput: -1, uploadThroughput: -1 });
+  const files = [];
+  const sizes = [];
+  page.on("requestfinished", (request) => {
+    if (/script|stylesheet|document/.test(request.resourceType())) files.push(request.url());
+    sizes.push(request.sizes().then((s) => [s.responseBodySize, request.url()], () => [0, ""]));
+  });
+  const began = performance.now();
+  await page.goto(`${direct}/?panes=browser,terminal,files,activity`);
+  await page.getByRole("button", { name: "Terminal", exact: true }).waitFor();
+  console.log(`home: usable after ${Math.round(performance.now() - began)} ms (target 1000)`);
+  await frame(page, "terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
+  await frame(page, "browser").locator("body.connected").waitFor();
+  await frame(page, "activity").locator(".steps > li").first().waitFor();
+  console.log(`home: all panes after ${Math.round(performance.now() - began)} ms, ${files.length} files`);
+  check(files.length <= 30, `the page loads ${files.length} files: ${files.join(" ")}`);
+  const all = await Promise.all(sizes);
+  const size = all.reduce((sum, [n]) => sum + n, 0);
+  check(size < 300_000, `the page and its panes have ${size} bytes: ${all.sort((a, b) => b[0] - a[0]).slice(0, 12).join(" ")}`);
 });
 
 await withPage(async (page) => {
@@ -159,11 +204,12 @@ await withPage(async (page) => {
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/sandbox\/a\//);
-  await page.locator("header h1").waitFor();
+  await page.locator("h1").waitFor();
   if ((await page.locator(".pane[data-pane=terminal]").count()) === 0) await page.getByRole("button", { name: "Terminal", exact: true }).click();
   await frame(page, "terminal").locator(".xterm-rows").waitFor();
   // The clipboard of the user is available when they return to the desktop; the page has an opaque origin here.
-  if ((await pane(page, "browser").count()) === 0) await page.getByRole("button", { name: "Browser", exact: true }).click();
+  if ((await pane(page, "browser").count()) === 0) await page.getByRole("button", { name: /^Browser/ }).first().click();
+  await frame(page, "browser").locator("#start").click();
   await frame(page, "browser").locator("body.connected").waitFor();
   const may = await frame(page, "browser").locator("body").evaluate(async () => {
     window.dispatchEvent(new Event("focus"));

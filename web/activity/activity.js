@@ -7,6 +7,10 @@ import { Timeline } from "./view.js";
 
 const maxEntries = 2000;
 
+const given = Number(new URLSearchParams(location.hash.slice(1)).get("at")) || 0;
+/** linkOf returns the link to a moment. @param {number} id */
+const linkOf = (id) => { const url = new URL(location.href); url.hash = `at=${id}`; return url.href; };
+
 function App() {
   const [all, set] = useState(/** @type {Entry[]} */ ([]));
   const [ready, setReady] = useState(false);
@@ -34,8 +38,8 @@ function App() {
     return () => { stop?.(); clearTimeout(timer); document.removeEventListener("visibilitychange", turn); };
   }, []);
   return html`<${BoxHeader} title="Activity" /><${Connection} />
-    <${Timeline} all=${all} ready=${ready} pictureOf=${(/** @type {number} */ id) => at(`v1/sandbox/activity/${id}/picture`).href}>
-      <a class="button" href=${at("v1/sandbox/activity/export").href} download="activity.html"><${Sign} of="down" />Export</a><//>
+    <main><${Timeline} all=${all} ready=${ready} start=${given} linkOf=${linkOf} pictureOf=${(/** @type {number} */ id) => at(`v1/sandbox/activity/${id}/picture`).href}>
+      <a class="button" href=${at("v1/sandbox/activity/export").href} download="activity.html"><${Sign} of="down" />Export</a><//></main>
     <${Toasts} />`;
 }
 

@@ -8,7 +8,7 @@ import { arrange, isSound, kinds, place, resize } from "./layout.js";
 /** @type {{ id: string, name: string, path: string, component?: string, otherwise?: string }[]} otherwise: the path to show if the component is not installed */
 const panes = [
   { id: "code", name: "Code", path: "code-server/", component: "code-server", otherwise: "code-server/" },
-  { id: "browser", name: "Browser", path: "vnc/index.html?autoconnect=true&control=auto&bar=true", component: "browser" },
+  { id: "browser", name: "Browser", path: "vnc/index.html?autoconnect=true&control=auto&bar=true&start=false", component: "browser" },
   { id: "terminal", name: "Terminal", path: "terminal" },
   { id: "jupyter", name: "Jupyter", path: "jupyter/", component: "jupyterlab", otherwise: "notebook" },
   { id: "files", name: "Files", path: "files" },
@@ -17,9 +17,13 @@ const panes = [
 const known = panes.map((pane) => pane.id);
 const given = new URLSearchParams(location.search);
 
+/** Panes without a choice of the user. Those of components that run are added to them. */
+const usual = ["terminal", "files", "activity"];
+const chosen = given.has("panes") || recall("home", null) !== null;
+
 /** begin returns the initial state: from the query parameters, else the stored state. */
 function begin() {
-  const kept = recall("home", { open: ["browser", "terminal", "files", "activity"], kind: "grid", rows: null, max: "" });
+  const kept = recall("home", { open: usual, kind: "grid", rows: null, max: "" });
   const wanted = given.get("panes");
   const open = (wanted === null ? kept.open : wanted.split(",")).filter((id) => known.includes(id));
   const kind = given.get("layout") || kept.kind;
@@ -48,7 +52,16 @@ function App() {
   };
   const single = state.kind === "single" || narrow;
   const { boxes, handles } = useMemo(() => place(state.rows), [state.rows]);
-  useEffect(() => remember("home", state), [state]);
+  const first = useRef(state);
+  useEffect(() => { if (chosen || state !== first.current) remember("home", state); }, [state]);
+  const listed = components !== null;
+  useEffect(() => { // once: what is in use
+    if (chosen || !components || state !== first.current) return;
+    const open = panes.filter((pane) => state.open.includes(pane.id) || (pane.component && ["ready", "starting"].includes(components[pane.component]))).map((pane) => pane.id);
+    if (open.length === state.open.length) return;
+    first.current = { ...state, open, rows: arrange(state.kind, open) };
+    set(first.current);
+  }, [listed]);
 
   /** @param {string[]} open @param {string} [kind] */
   const show = (open, kind = state.kind) => set((old) => ({ ...old, kind, open, max: open.includes(old.max) ? old.max : "", rows: arrange(kind, open) }));

@@ -47,5 +47,5 @@ export function sound(e) {
   const text = (/** @type {unknown} */ v) => (typeof v === "string" ? v : "");
   const change = (/** @type {any} */ c) => ({ path: text(c?.path), diff: text(c?.diff), content: text(c?.content), deleted: c?.deleted === true });
   return { id: e.id, time: text(e.time), op: text(e.op), kind: text(e.kind), via: text(e.via), caller: text(e.caller), key: text(e.key), input: text(e.input), output: text(e.output), error: text(e.error),
-    took_ms: Number(e.took_ms) || 0, missed: Number(e.missed) || 0, picture: e.picture === true, change: e.change ? change(e.change) : null, changes: Array.isArray(e.changes) ? e.changes.map(change) : undefined };
+    took_ms: Number(e.took_ms) || 0, missed: Number(e.missed) || 0, picture: e.picture === true, reads: e.reads === true, failed: e.failed === true, change: e.change ? change(e.change) : null, changes: Array.isArray(e.changes) ? e.changes.map(change) : undefined };
 }

@@ -1,6 +1,6 @@
 // The desktop of the sandbox: noVNC over one WebSocket. Parameters in the query or the fragment of the URL:
 // autoconnect, resize (scale, remote, off), view_only, path, ticket, quality, compression, show_dot, reconnect,
-// reconnect_delay, bar, control (auto: watch while an agent or another person is at work).
+// reconnect_delay, bar, start (false: until the user requests it, start neither display nor browser), control (auto: watch while an agent or another person is at work).
 import { BoxHeader } from "../box/header.js";
 import { mayConnect } from "../box/identity.js";
 import { hasExpired } from "../ui/session.js";
@@ -20,8 +20,10 @@ const number = (name, otherwise, least, most) => {
 let rfb; // the current connection, if any
 let wanted = false; // whether the page should be connected
 let connected = false; // whether it was
+let passive = !flag("start", true); // do not start anything
 let tries = 0;
 let losses = 0;
+let turns = 0;
 let timer;
 
 // Control of mouse and keyboard. A user who takes over has exclusive control until they hand it back or close the page.
@@ -37,6 +39,7 @@ function address() {
   url.protocol = url.protocol.replace("http", "ws");
   if (watching()) url.searchParams.set("view_only", "true"); // the server enforces it, too
   else if (holding) url.searchParams.set("take_over", me);
+  if (passive) url.searchParams.set("no_start", "true");
   if (tries > 0) url.searchParams.set("wake", "false");
   if (given.has("ticket")) url.searchParams.set("ticket", given.get("ticket"));
   return url.href;
@@ -47,9 +50,15 @@ function show(text, connected = false) {
   document.body.classList.toggle("connected", connected);
 }
 
-function connect() {
+async function connect() {
   disconnect(); // one connection at a time: a leaked connection would keep control of the desktop
   wanted = true;
+  const turn = ++turns;
+  const now = passive ? await components() : { display: "ready", browser: "ready" };
+  if (turn !== turns || !wanted) return;
+  $("browse").hidden = now.browser === "ready" || now.browser === "starting";
+  if (now.display !== "ready" && now.display !== "starting") return rest();
+  rested(false);
   show("Connecting…");
   const mine = new RFB($("screen"), address(), { shared: true });
   rfb = mine;
@@ -70,6 +79,34 @@ function connect() {
     if (mine === rfb) ended(event.detail.clean);
   });
   mine.addEventListener("clipboard", (event) => received(event.detail.text));
+}
+
+// components returns the states of display and browser. It starts and wakes nothing.
+async function components() {
+  if (!(await mayConnect())) return {};
+  const ready = await fetch(new URL("readyz?wake=false", prefix)).then((reply) => reply.json()).catch(() => null);
+  return Object.fromEntries((ready?.components || []).map((one) => [one.name, one.state]));
+}
+
+// rest shows that nothing runs, and connects when an agent has started something.
+function rest() {
+  rested(true);
+  show("Nothing runs");
+  timer = setTimeout(async () => {
+    if (!document.hidden && (await components()).display === "ready") { if (wanted && !rfb) connect(); } else if (wanted && !rfb) rest();
+  }, 3000);
+}
+
+function rested(on) {
+  $("idle").hidden = !on;
+  document.body.classList.toggle("idle", on);
+}
+
+// begin starts the browser at the request of the user.
+function begin() {
+  passive = false;
+  $("browse").hidden = true;
+  connect();
 }
 
 function disconnect() {
@@ -198,6 +235,8 @@ $("view-only").checked = flag("view_only", false);
 // The bar is hidden by default in a frame of another page.
 document.body.classList.toggle("framed", !flag("bar", window === window.top));
 $("connect").onclick = connect;
+$("start").onclick = begin;
+$("browse").onclick = begin;
 $("resize").onchange = apply;
 $("view-only").onchange = () => {
   holding = false;

@@ -326,6 +326,7 @@ app/cove: /api /client /deploy app/cove/login app/cove/verb app/host filesystem/
 /bench:
 /bench/scale:
 dev/arch:
+dev/bundle:
 dev/guide:
 /test/attack: dev/testenv
 /test/attack/route: app app/cove config api/op

@@ -75,6 +75,8 @@ var libraries = []Library{
 	}, Reason: documentReason},
 	{Path: "github.com/xuri/excelize/v2", By: []string{"internal/document/markdown"}, Reason: documentReason},
 	{Path: "golang.org/x/net/html", By: []string{"internal/document/markdown"}, Reason: documentReason},
+	{Path: "github.com/evanw/esbuild", By: []string{"internal/dev/bundle"},
+		Reason: "internal/dev/bundle combines the modules of pages; no program does"},
 	{Path: "github.com/yuin/goldmark", By: []string{"internal/dev/guide"}, Reason: "internal/dev/guide renders the guide; no program does"},
 
 	// Files, text and compression

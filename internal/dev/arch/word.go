@@ -57,7 +57,7 @@ func checkWords(tree fs.FS, list []Word) ([]Fault, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (isSkipped(name) || name == "web/vendor" || path.Base(name) == "__pycache__"):
+		case d.IsDir() && (isSkipped(name) || name == "web/vendor" || name == "web/bundle" || path.Base(name) == "__pycache__"):
 			return fs.SkipDir
 		case d.IsDir(), !d.Type().IsRegular(), !slices.Contains(textFiles, path.Ext(name)),
 			strings.HasPrefix(name, "internal/dev/arch/word"), path.Base(name) == "package-lock.json":

@@ -119,7 +119,7 @@ type GetIn struct {
 	Kind   string `query:"kind" default:"" doc:"Only entries of this group, such as bash, file or browser"`
 	Op     string `query:"op" default:"" doc:"Only entries of this operation"`
 	Search string `query:"q" default:"" doc:"Only entries whose input, output or error contains this text"`
-	Failed bool   `query:"failed" default:"false" doc:"Only operations that failed"`
+	Failed bool   `query:"failed" default:"false" doc:"Only failures: errors, commands with an exit code other than 0, and cells that raised"`
 }
 
 // Get queries all sources and returns the latest entries.

@@ -26,25 +26,6 @@ func (e Entry) Summary() string {
 	return ""
 }
 
-// Failed reports whether the call failed: it returned an error, its command ended with another code than 0,
-// or its cell raised an exception.
-func (e Entry) Failed() bool {
-	if e.Error != "" {
-		return true
-	}
-	var output struct {
-		Exit   int    `json:"exit_code"`
-		Status string `json:"status"`
-		Result *struct {
-			Exit int `json:"exit_code"`
-		} `json:"result"`
-	}
-	if json.Unmarshal([]byte(e.Output), &output) != nil {
-		return false
-	}
-	return output.Exit != 0 || output.Status == "error" || output.Result != nil && output.Result.Exit != 0
-}
-
 // Latest returns the entry that was written last since the start of the server; its ID is 0 if there is none.
 func (s *Service) Latest() Entry {
 	if s.record == nil {

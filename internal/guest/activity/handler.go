@@ -45,7 +45,7 @@ func (r *Record) handler(op string, next http.Handler) http.Handler {
 				e.Error, e.Output = shorten(http.StatusText(out.status)+" "+string(out.seen.b)), ""
 			}
 			e.Changes = r.work.changed()
-			r.add(q.Context(), began, e, false)
+			r.add(q.Context(), began, item{entry: e})
 		}()
 		next.ServeHTTP(out, q)
 	})

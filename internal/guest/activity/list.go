@@ -13,7 +13,7 @@ import (
 // matches reports whether an entry passes the filters.
 func (in GetIn) matches(e Entry) bool {
 	switch {
-	case e.ID <= in.After, in.Kind != "" && e.Kind != in.Kind, in.Op != "" && e.Op != in.Op, in.Failed && e.Error == "":
+	case e.ID <= in.After, in.Kind != "" && e.Kind != in.Kind, in.Op != "" && e.Op != in.Op, in.Failed && !e.hasFailed():
 		return false
 	case in.Search == "":
 		return true

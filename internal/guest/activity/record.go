@@ -36,8 +36,10 @@ type Entry struct {
 	Input   string    `json:"input" doc:"Input as JSON; long values are truncated and secrets removed"`
 	Output  string    `json:"output" doc:"Output in the same form"`
 	Error   string    `json:"error" doc:"Error message; empty if the call succeeded"`
+	Failed  bool      `json:"failed" doc:"Whether the operation failed, the command exited with a code other than 0, or the code raised"`
+	Reads   bool      `json:"reads" doc:"Whether the operation itself changes nothing"`
 	Took    float64   `json:"took_ms" doc:"Duration in milliseconds"`
-	Picture bool      `json:"picture" doc:"Whether a picture of the screen was taken after the call"`
+	Picture bool      `json:"picture" doc:"Whether there is a picture: of the screen after the call, or of the plot that the code has drawn"`
 	Change  *Change   `json:"change" doc:"File that the operation changed"`
 	Changes []Change  `json:"changes,omitempty" doc:"Files of the workspace that changed during a command"`
 	Missed  int       `json:"missed" doc:"Number of entries before this one that were lost because the disk was too slow"`
@@ -46,7 +48,8 @@ type Entry struct {
 // item is an entry to write, or a request to signal when all earlier items are written.
 type item struct {
 	entry   Entry
-	shot    bool // take a picture
+	shot    bool   // take a picture of the screen
+	plot    []byte // PNG of the plot of a cell
 	written chan struct{}
 }
 
@@ -111,7 +114,7 @@ func (r *Record) Op(o op.Op) op.Op {
 		return o
 	}
 	// Copy only these fields, so that o does not stay in memory twice.
-	which := recorded{o.Name, o.Tag, !o.ReadOnly && (o.Tag == "browser" || o.Tag == "display")}
+	which := recorded{o.Name, o.Tag, !o.ReadOnly && (o.Tag == "browser" || o.Tag == "display"), o.ReadOnly || o.Duplex != nil}
 	if call := o.Call; call != nil {
 		o.Call = func(ctx context.Context, in any) (any, error) {
 			began, before := r.begin(which, in)
@@ -132,6 +135,9 @@ func (r *Record) Op(o op.Op) op.Op {
 	if duplex := o.Duplex; duplex != nil {
 		which.shot = false
 		o.Duplex = func(ctx context.Context, in any, c op.Conn) error {
+			if runs[which.tag] {
+				r.work.begin() // a person may run commands
+			}
 			began := time.Now()
 			err := duplex(ctx, in, c)
 			r.end(ctx, which, began, in, nil, err, nil)
@@ -148,6 +154,7 @@ func (r *Record) Op(o op.Op) op.Op {
 type recorded struct {
 	name, tag string
 	shot      bool // it changes the screen, so a picture is recorded
+	reads     bool // it changes nothing itself
 }
 
 // begin records the state before a call.
@@ -160,7 +167,7 @@ func (r *Record) begin(o recorded, in any) (time.Time, *version) {
 
 // end records a call.
 func (r *Record) end(ctx context.Context, o recorded, began time.Time, in, out any, err error, before *version) {
-	e := Entry{Op: o.name, Kind: o.tag, Took: milliseconds(began), Input: summarize(in)}
+	e := Entry{Op: o.name, Kind: o.tag, Reads: o.reads, Took: milliseconds(began), Input: summarize(in)}
 	if err != nil {
 		e.Error = shorten(err.Error())
 	} else {
@@ -173,14 +180,19 @@ func (r *Record) end(ctx context.Context, o recorded, began time.Time, in, out a
 	if runs[o.tag] {
 		e.Changes = r.work.changed()
 	}
-	r.add(ctx, began, e, o.shot && err == nil)
+	var plot []byte
+	if p, ok := out.(interface{ Picture() []byte }); ok && err == nil {
+		plot = p.Picture()
+	}
+	r.add(ctx, began, item{entry: e, shot: o.shot && err == nil, plot: plot})
 }
 
 // milliseconds returns the milliseconds since a time.
 func milliseconds(began time.Time) float64 { return float64(time.Since(began).Microseconds()) / 1000 }
 
 // add queues an entry.
-func (r *Record) add(ctx context.Context, began time.Time, e Entry, shot bool) {
+func (r *Record) add(ctx context.Context, began time.Time, i item) {
+	e := &i.entry
 	call := op.CallOf(ctx)
 	e.Time, e.Via, e.Caller, e.Key = began.UTC(), call.Via, shorten(call.Subject), shorten(call.KeyID)
 	r.mu.Lock()
@@ -193,7 +205,7 @@ func (r *Record) add(ctx context.Context, began time.Time, e Entry, shot bool) {
 		return
 	}
 	e.Missed, r.missed = r.missed, 0
-	r.push(item{entry: e, shot: shot})
+	r.push(i)
 }
 
 // push queues an item and starts the writer if there is none. The lock is held.
@@ -261,8 +273,11 @@ func (r *Record) put(i item) {
 		c := &e.Changes[i]
 		c.Diff, c.Content = redact(c.Diff, r.hide), redact(c.Content, r.hide)
 	}
-	e.ID = r.store.reserve()
-	if i.shot {
+	e.ID, e.Failed = r.store.reserve(), isFailure(e)
+	switch {
+	case i.plot != nil:
+		e.Picture = r.storePlot(e.ID, i.plot)
+	case i.shot:
 		e.Picture = r.takePicture(e.ID)
 	}
 	r.store.append(e)

@@ -106,7 +106,7 @@ func openSegment(path string, names map[string]string) (segment, error) {
 				}
 				*s = names[*s]
 			}
-			g.lines = append(g.lines, line{id: e.ID, at: g.size, size: len(b), op: e.Op, kind: e.Kind, failed: e.Error != ""})
+			g.lines = append(g.lines, line{id: e.ID, at: g.size, size: len(b), op: e.Op, kind: e.Kind, failed: e.hasFailed()})
 		}
 		g.size += int64(len(b))
 		if err == nil || errors.Is(err, bufio.ErrBufferFull) {
@@ -169,7 +169,7 @@ func (s *store) append(e Entry) {
 			n += m
 		}
 	} else {
-		g.lines = append(g.lines, line{id: e.ID, at: g.size, size: n, op: e.Op, kind: e.Kind, failed: e.Error != ""})
+		g.lines = append(g.lines, line{id: e.ID, at: g.size, size: n, op: e.Op, kind: e.Kind, failed: e.hasFailed()})
 	}
 	g.size += int64(n)
 }

@@ -104,6 +104,19 @@ type ExecuteEvent struct {
 	Result *ExecuteOut `json:"result,omitempty" doc:"In result events: the reply as without stream, with all outputs"`
 }
 
+// Picture returns the first plot of the code, or nil.
+func (o ExecuteOut) Picture() []byte {
+	for _, out := range o.Outputs {
+		if b := kernel.Plot(out.Data); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// Picture returns the first plot of the code that has ended, or nil.
+func (e ExecuteEvent) Picture() []byte { return op.Value(e.Result).Picture() }
+
 // Execute runs code.
 func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error) {
 	return s.run(ctx, in, nil)

@@ -56,6 +56,8 @@ type Service struct {
 	size      image.Point // of the next display
 	last      *desktop    // the latest display, even after its end
 	restarted string      // why the display was restarted, for the next reply
+
+	compressed sync.Map // modules of the page, by name
 }
 
 // New returns the service. It has no side effects.

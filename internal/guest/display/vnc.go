@@ -1,6 +1,8 @@
 package display
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +26,22 @@ const viewerTime = time.Minute
 type ViewIn struct {
 	ViewOnly bool   `query:"view_only" doc:"Ignore mouse, keyboard, clipboard and resize requests of this viewer" default:"false"`
 	TakeOver string `query:"take_over" doc:"Name of this viewer. It takes over mouse and keyboard while connected" maxLength:"64" default:""`
+	NoStart  bool   `query:"no_start" doc:"Start neither the display nor the browser; fails if the display does not run" default:"false"`
+}
+
+// isRunning reports whether the display runs.
+func (s *Service) isRunning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last != nil && !s.last.Ended()
 }
 
 // View connects a viewer's WebSocket to the display's VNC socket. Viewers share the display; display and browser keep
 // running while one is connected.
 func (s *Service) View(ctx context.Context, in ViewIn, c op.Conn) error {
+	if in.NoStart && !s.isRunning() {
+		return op.Errorf(op.Conflict, "the display does not run; connect without no_start to start it")
+	}
 	d, release, err := s.hold(ctx)
 	if err != nil {
 		return err
@@ -49,7 +62,9 @@ func (s *Service) View(ctx context.Context, in ViewIn, c op.Conn) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	parts.Go(func() { s.keepBrowser(ctx) })
+	if !in.NoStart {
+		parts.Go(func() { s.keepBrowser(ctx) })
+	}
 	parts.Go(func() {
 		defer cancel()
 		forwardToViewer(ctx, c, vnc)
@@ -158,8 +173,34 @@ func (s *Service) page() http.Handler {
 			serveIndex(w, pages)
 			return
 		}
+		if path.Ext(name) == ".js" && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			s.serveCompressed(w, pages, name)
+			return
+		}
 		http.ServeFileFS(w, r, pages, name)
 	})
+}
+
+// serveCompressed writes a module, which is compressed once.
+func (s *Service) serveCompressed(w http.ResponseWriter, pages fs.FS, name string) {
+	small, ok := s.compressed.Load(name)
+	if !ok {
+		b, err := fs.ReadFile(pages, name)
+		if err != nil {
+			http.Error(w, "cannot read the file", http.StatusInternalServerError)
+			return
+		}
+		var buf bytes.Buffer
+		z := gzip.NewWriter(&buf)
+		z.Write(b)
+		z.Close()
+		small, _ = s.compressed.LoadOrStore(name, buf.Bytes())
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/javascript; charset=utf-8")
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+	w.Write(small.([]byte))
 }
 
 // serveIndex writes the page: http.ServeFileFS would redirect from index.html to the folder.

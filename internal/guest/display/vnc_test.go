@@ -246,6 +246,28 @@ func dial(t testing.TB, d *desk) (conn *x11.Conn, release func()) {
 	return conn, func() { conn.Close(); hold() }
 }
 
+// TestViewerThatStartsNothing: it is refused until something else has started the display, and keeps no browser.
+func TestViewerThatStartsNothing(t *testing.T) {
+	t.Parallel()
+	s := newDesk(t, func(c *display.Config) {
+		c.Browser = func(context.Context) (<-chan struct{}, func(), error) {
+			t.Error("the viewer has started the browser")
+			return nil, nil, errors.New("not now")
+		}
+	}).Service
+	var code op.Code
+	if e, ok := op.AsError(s.View(t.Context(), display.ViewIn{NoStart: true}, socket{})); ok {
+		code = e.Code
+	}
+	if state, _ := s.State(); code != op.Conflict || state != "idle" {
+		t.Fatalf(`got code %q and state %q, want %q and "idle"`, code, state, op.Conflict)
+	}
+	if _, err := s.SetClipboard(t.Context(), display.SetClipboardIn{Text: "started"}); err != nil { // starts the display
+		t.Fatal(err)
+	}
+	watch(t, s, display.ViewIn{NoStart: true}).greet(t, false)
+}
+
 func TestViewerEndsWithTheDisplay(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -1,6 +1,7 @@
 package jupyter
 
 import (
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
@@ -50,3 +51,16 @@ func (o outcome) render(code string) ExecuteOut {
 	}
 	return out
 }
+
+// Picture returns the first plot of the cell, or nil.
+func (o ExecuteOut) Picture() []byte {
+	for _, out := range o.Outputs {
+		if b := kernel.Plot(op.Value(out.Data)); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// Picture returns the first plot of the cell that has ended, or nil.
+func (e ExecuteEvent) Picture() []byte { return op.Value(e.Result).Picture() }

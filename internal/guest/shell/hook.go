@@ -131,6 +131,10 @@ func (t *terminal) finishCommand(c *command, code int) {
 	t.ss.last = c
 	t.ss.Touch()
 	t.ss.addRecord(c.toRecord())
+	if ran := t.ss.service.Ran; ran != nil && c.typed && c.text != "" {
+		call, r := t.typist, Ran{Session: t.ss.ID, Command: c.text, Output: c.output, ExitCode: code, Began: c.made}
+		t.ss.service.tasks.Go(func() { ran(call, r) }) // without the lock
+	}
 	close(c.done)
 	t.notify()
 }

@@ -28,7 +28,17 @@ type Config struct {
 	Shell       string        // path of bash; empty: the one in PATH
 	MaxSessions int           // 0: 50
 	Idle        time.Duration // how long an unused session is kept; 0: no limit
-	Log         *slog.Logger
+	// Ran is called with each command that a person typed, after its end, and the call of the
+	// person's connection, which is nil for text that an API caller typed.
+	Ran func(call *op.Call, r Ran)
+	Log *slog.Logger
+}
+
+// Ran is a command that a person typed.
+type Ran struct {
+	Session, Command, Output string
+	ExitCode                 int
+	Began                    time.Time
 }
 
 // Service owns the sessions.

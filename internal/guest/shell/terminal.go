@@ -65,7 +65,8 @@ type terminal struct {
 	more      bool          // the shell waits for the rest of a command
 	entered   time.Time     // when Enter was pressed at the prompt
 	current   *command
-	doubt     bool // a prompt was shown while it ran, so it may have ended
+	typist    *op.Call // of the viewer that typed last
+	doubt     bool     // a prompt was shown while it ran, so it may have ended
 
 	mute    bool      // output is the line editor's echo of the loading keys
 	changed time.Time // time of the last output

@@ -42,6 +42,7 @@ type viewer struct {
 	wakeup  chan struct{} // holds a token when there may be output to send
 	moved   chan struct{} // holds a token when output was sent
 	replies chan message  // replies to messages of the viewer
+	call    *op.Call      // of the viewer's connection
 
 	// Guarded by the session's lock.
 	at      int64  // offset of the next byte to send
@@ -65,6 +66,7 @@ func (s *Service) Attach(ctx context.Context, in AttachIn, conn op.Conn) error {
 		return err
 	}
 	v := t.attach()
+	v.call = op.CallOf(ctx)
 	defer t.detach(v)
 	ctx, cancel := context.WithCancel(ctx)
 	var reader sync.WaitGroup
@@ -271,6 +273,9 @@ func (v *viewer) handleMessage(data []byte) error {
 		if keys == "" {
 			return nil
 		}
+		v.t.ss.mu.Lock()
+		v.t.typist = v.call
+		v.t.ss.mu.Unlock()
 		return v.t.typeInput(keys, typePatience)
 	case "resize":
 		var size struct{ Cols, Rows int }

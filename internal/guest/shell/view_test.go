@@ -529,3 +529,25 @@ func TestWebSocket(t *testing.T) {
 	}
 	conn.CloseNow()
 }
+
+// TestTypedCommandsAreReported: the owner of the service learns each command that a viewer typed, with its result, and none
+// of an API caller.
+func TestTypedCommandsAreReported(t *testing.T) {
+	t.Parallel()
+	ran := make(chan Ran, 8)
+	s := newService(t, func(c *Config) { c.Ran = func(_ *op.Call, r Ran) { ran <- r } })
+	p := connect(t, s, "typed")
+	p.waitForPrompt()
+	wantOutput(t, s, "typed", "echo of-the-caller", "of-the-caller")
+	p.typeLine("echo of-$((40+2)); (exit 3)")
+	r := <-ran
+	if r.Command != "echo of-$((40+2)); (exit 3)" || r.Output != "of-42" || r.ExitCode != 3 || r.Session != "typed" || r.Began.IsZero() {
+		t.Errorf(`got %+v, want the typed command with output "of-42" and exit code 3`, r)
+	}
+	p.typeLine("echo ask; read -s secret")
+	p.waitFor("ask\r\n")
+	p.typeLine("hunter2")
+	if r := <-ran; r.Command != "echo ask; read -s secret" || strings.Contains(r.Command+r.Output, "hunter2") {
+		t.Errorf("got %+v, want no text that was not shown", r)
+	}
+}

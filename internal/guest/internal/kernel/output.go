@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -26,19 +27,18 @@ const (
 // Output is one output of a cell. The fields that are set depend on Type. Its JSON has the
 // form of nbformat 4.
 type Output struct {
-	Type string
+	Type string `json:"output_type"`
+	Name string `json:"name"` // Stream: stdout or stderr
+	Text string `json:"text"` // Stream
 
-	Name string // Stream: stdout or stderr
-	Text string // Stream
-
-	Data           map[string]any // ExecuteResult, DisplayData, UpdateDisplay: by media type
-	Metadata       map[string]any // of Data
-	ExecutionCount int            // ExecuteResult
+	Data           map[string]any `json:"data"`            // ExecuteResult, DisplayData, UpdateDisplay: by media type
+	Metadata       map[string]any `json:"metadata"`        // of Data
+	ExecutionCount int            `json:"execution_count"` // ExecuteResult
 	DisplayID      string         // DisplayData, UpdateDisplay; empty: none
 
-	EName     string   // Error
-	EValue    string   // Error
-	Traceback []string // Error, without color codes
+	EName     string   `json:"ename"`     // Error
+	EValue    string   `json:"evalue"`    // Error
+	Traceback []string `json:"traceback"` // Error, without color codes
 
 	Wait  bool  // ClearOutput
 	Bytes int64 // Dropped
@@ -274,3 +274,19 @@ func formatSize(n int64) string {
 	}
 	return fmt.Sprintf("%.1f GB", float64(n)/(1<<30))
 }
+
+// Plot returns the PNG in the data of an output, or nil.
+func Plot(data map[string]any) []byte {
+	text, _ := data["image/png"].(string)
+	if text == "" || len(text) > maxPlot {
+		return nil
+	}
+	b, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(text, "\n", ""))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// maxPlot limits the base64 of a plot.
+const maxPlot = 3 << 20

@@ -1,0 +1,73 @@
+// The replay of an activity record: the screen at each step, with the terminal and the changed files beside it.
+import { IconButton, html, useEffect, useMemo, useRef, useState } from "../ui/ui.js";
+import { Console, Diff } from "./entry.js";
+import { visible } from "./ansi.js";
+import { exitOf, hasFailed, parse, stateAt, summaryOf } from "./replay.js";
+
+/** @typedef {import("./replay.js").Entry} Entry */
+
+const speeds = [1, 4, 16];
+const idle = 1500; // milliseconds that a longer pause between two steps takes, if idle time is skipped
+const shortest = 60;
+
+/** Player replays entries, from the one with an ID. linkOf returns the link to a moment. @param {{ all: Entry[], id: number, onMove: (id: number) => void, pictureOf: (id: number) => string, linkOf?: (id: number) => string }} props */
+export function Player({ all, id, onMove, pictureOf, linkOf }) {
+  const found = all.findIndex((e) => e.id >= id);
+  const n = found < 0 ? all.length - 1 : found;
+  const last = all.length - 1;
+  const [playing, play] = useState(false);
+  const [speed, setSpeed] = useState(1);
+  const [skip, setSkip] = useState(true);
+  const [copied, setCopied] = useState(false);
+  const failures = useMemo(() => all.map((e, i) => (hasFailed(e) ? i : -1)).filter((i) => i >= 0), [all]);
+  const state = useMemo(() => stateAt(all, n), [all, n]);
+  const e = all[n];
+  const latest = useRef({ n, last });
+  latest.current = { n, last };
+  /** @param {number} to */
+  const move = (to) => onMove(all[Math.max(0, Math.min(last, to))].id);
+
+  useEffect(() => {
+    if (!playing) return undefined;
+    if (n >= last) { play(false); return undefined; }
+    const pause = new Date(all[n + 1].time).getTime() - new Date(e.time).getTime();
+    const timer = setTimeout(() => move(n + 1), Math.max(shortest, (skip ? Math.min(idle, pause) : pause || 0) / speed));
+    return () => clearTimeout(timer);
+  }, [playing, n, last, speed, skip]);
+  const toggle = () => { if (!playing && n === last) move(0); play(!playing); };
+
+  useEffect(() => {
+    /** @param {KeyboardEvent} event */
+    const key = (event) => {
+      const at = /** @type {HTMLElement} */ (event.target);
+      if (event.ctrlKey || event.metaKey || event.altKey || /^(SELECT|TEXTAREA)$/.test(at.tagName) || (at instanceof HTMLInputElement && at.type !== "range")) return;
+      if (event.key === " " && at.tagName !== "BUTTON" && at.tagName !== "SUMMARY") toggle();
+      else if (event.key === "ArrowLeft" && at.tagName !== "INPUT") move(latest.current.n - 1);
+      else if (event.key === "ArrowRight" && at.tagName !== "INPUT") move(latest.current.n + 1);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  });
+
+  const link = linkOf?.(e.id);
+  const copy = () => navigator.clipboard?.writeText(link || "").then(() => { setCopied(true); setTimeout(() => setCopied(false), 2000); }, () => {});
+  return html`<div class="replay" role="group" aria-label="Player">
+      <${IconButton} sign=${playing ? "pause" : "play"} label=${playing ? "Pause" : "Play"} onClick=${toggle} /><${IconButton} sign="left" label="Previous step" disabled=${n === 0} onClick=${() => move(n - 1)} /><${IconButton} sign="right" label="Next step" disabled=${n === last} onClick=${() => move(n + 1)} />
+      <div class="track"><input type="range" aria-label="Moment" aria-valuetext=${`Step ${n + 1} of ${all.length}: ${e.op}${hasFailed(e) ? ", failed" : ""}`} min="0" max=${last} value=${n} onInput=${(/** @type {any} */ ev) => move(Number(ev.target.value))} />
+        <div class="ticks" aria-hidden="true">${failures.slice(0, 300).map((i) => html`<i key=${i} style=${{ left: `${(100 * i) / Math.max(1, last)}%` }}></i>`)}</div></div>
+      <span class="mono">${n + 1}/${all.length}</span>
+      <button disabled=${failures.length === 0} onClick=${() => move(failures.find((i) => i > n) ?? failures[0])}>Next failure</button>
+      <label><span class="unseen">Speed</span><select value=${speed} onChange=${(/** @type {any} */ ev) => setSpeed(Number(ev.target.value))}>${speeds.map((s) => html`<option value=${s}>${s}×</option>`)}</select></label>
+      <label class="check"><input type="checkbox" checked=${skip} onChange=${(/** @type {any} */ ev) => setSkip(ev.target.checked)} />skip idle</label>
+      ${link && html`<button onClick=${copy}>${copied ? "Copied" : "Copy link"}</button>`}</div>
+    <div class=${`moment ${state.picture ? "with-screen" : ""}`} tabindex="0" role="region" aria-label="The sandbox at this moment">
+      ${state.picture > 0 && html`<section class="screen-part"><h2>${state.plot ? "Plot" : "Screen"}</h2><img alt=${state.plot ? "The latest plot at this moment" : "The screen at this moment"} src=${pictureOf(state.picture)} />${state.page && html`<p class="mono" data-shows="page">${visible(state.page)}</p>`}</section>`}
+      <div class="beside"><section><h2>${new Date(e.time).toLocaleString()}</h2><b>${e.op}</b> <span class="dim">${[e.caller, summaryOf(e)].filter(Boolean).map(visible).join(" · ")}</span>${e.error && html`<p class="bad">${visible(e.error)}</p>`}</section>
+        ${state.command && html`<section><h2>Terminal</h2><div data-shows="terminal"><${Console} command=${state.command} output=${state.output} exit=${parse(e.input).command === state.command ? exitOf(e) : 0} /></div></section>`}
+        ${state.diff && html`<section><h2>Last change</h2><${Diff} text=${state.diff} /></section>`}
+        ${!state.picture && state.page && html`<section><h2>Page</h2><p class="mono" data-shows="page">${visible(state.page)}</p></section>`}
+        ${state.file && html`<section><h2>File ${visible(state.file)}${state.deleted ? " (deleted)" : ""}</h2><pre tabindex="0" data-shows="file">${state.content}</pre></section>`}
+        ${state.files.length > 1 && html`<section><h2>Files changed so far</h2><ul class="mono" data-shows="files">${state.files.map((f) => html`<li key=${f}>${visible(f)}</li>`)}</ul></section>`}</div></div>`;
+}
