@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -91,8 +92,11 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 // ignored.
 func (g *Guard) admitVisit(r *http.Request, id Identity, err error) (admission, *refusal) {
 	if err != nil {
-		return admission{}, &refusal{status: http.StatusUnauthorized, reason: "invalid credential of the target",
-			detail: err.Error(), visit: true}
+		no := &refusal{status: http.StatusUnauthorized, reason: "invalid credential of the target", detail: err.Error(), visit: true}
+		if errors.Is(err, ErrForbidden) {
+			no.status, no.reason = http.StatusForbidden, "the target requires a separate credential"
+		}
+		return admission{}, no
 	}
 	out := originForm(r)
 	takeTickets(out)

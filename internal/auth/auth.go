@@ -12,6 +12,7 @@ package auth
 import (
 	"context"
 	"crypto/rsa"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -59,7 +60,8 @@ type Config struct {
 	// Visit identifies the sender of a request by a credential that is valid only for the
 	// target of the request. known is false if the request has none; then other credentials
 	// are tried, and err and id are ignored. err is shown to the sender. It must compare in
-	// constant time. It is also called if no credential is configured.
+	// constant time. It is also called if no credential is configured. If err wraps ErrForbidden,
+	// the response is 403 instead of 401.
 	Visit func(*http.Request) (id Identity, known bool, err error)
 	// VisitHeaders are the headers with such credentials. They are removed.
 	VisitHeaders []string
@@ -123,6 +125,9 @@ const (
 	ViaPass   = "pass"    // pass in the path, for a page without an origin
 	ViaVisit  = "visit"   // credential that is valid for what the request addresses
 )
+
+// ErrForbidden is an error of Visit for a target that requires a separate credential.
+var ErrForbidden = errors.New("forbidden")
 
 // Identity is the sender of a request.
 type Identity struct {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -173,6 +174,8 @@ func (g *Gateway) identifyVisitor(r *http.Request) (id auth.Identity, known bool
 		return access.Visitor(sb, to.port, ""), true, nil
 	case accessToken != "" || trafficToken != "":
 		return auth.Identity{}, true, errToken
+	case !daemon && to.port != interpreterPort && sb.Spec.Annotations[naming.AnnotationClosed] != "" && q.isAnonymous():
+		return auth.Identity{}, true, errClosed
 	case signed:
 		return auth.Identity{}, true, explainSignature(link)
 	}
@@ -185,6 +188,7 @@ var (
 	errToken     = errors.New("invalid or expired access token")
 	errExpired   = errors.New("signature is already expired")
 	errSignature = errors.New("invalid signature")
+	errClosed    = fmt.Errorf("%w: the ports of this sandbox require its traffic token; send e2b-traffic-access-token", auth.ErrForbidden)
 	errNoToken   = errors.New("this address requires the access token of the sandbox; send X-Access-Token, or use a signed URL for a file")
 )
 

@@ -66,6 +66,11 @@ func (q request) hasKey() bool {
 	return q.header.Get("X-Api-Key") != "" || strings.EqualFold(scheme, "Bearer")
 }
 
+// isAnonymous reports whether a program sent a request without any credential.
+func (q request) isAnonymous() bool {
+	return !q.hasKey() && !q.fromBrowser() && q.header.Get("Cookie") == "" && !q.url.Query().Has("ticket")
+}
+
 // fromBrowser reports whether a request has headers that only browsers send. Node.js sends
 // Sec-Fetch-Mode as well, but browsers always send Sec-Fetch-Site too.
 func (q request) fromBrowser() bool {
