@@ -38,7 +38,7 @@ hub: api/identity hub/internal/naming network/relay provider/local provider/mem 
 surface/cli: surface/cli/query surface/rest
 app: dev/guide
 app/cove: provider/mem
-/bench: /client app config hub api/op provider/mem sandbox surface/rest /test/cluster
+/bench: /client app config hub api/op network/egress provider/mem sandbox surface/rest /test/cluster
 /bench/scale: /client provider/kubernetes network/tunnel /test/cluster
 /test/cluster: /client /test/attack
 /test/e2b: /client
