@@ -98,18 +98,25 @@ func TestNetworkPolicy(t *testing.T) {
 			&environment.Policy{Mode: "allow", Allow: []string{"192.0.2.7", "!192.0.2.0/24", "*", "0.0.0.0/0", "::/0"}}},
 		"allow wins":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "open"}},
 		"allowed is open anyway":   {&Network{Allow: []string{"a.example"}}, nil, nil},
-		"empty rules mean nothing": {&Network{Rules: map[string]any{}, DNS: []any{}}, nil, nil},
+		"empty rules mean nothing": {&Network{Rules: map[string]any{}, DNS: []string{}}, nil, nil},
+		"name servers": {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"a.example", "1.1.1.1"}, DNS: []string{"1.1.1.1", "8.8.8.8"}}, nil,
+			&environment.Policy{Mode: "allow", Allow: []string{"a.example", "1.1.1.1", "8.8.8.8"}}},
+		"name servers without names": {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"192.0.2.7"}, DNS: []string{"1.1.1.1"}}, nil,
+			&environment.Policy{Mode: "allow", Allow: []string{"192.0.2.7"}}},
 	} {
 		got, err := c.network.policy(c.internet)
 		if err != nil || (got == nil) != (c.want == nil) || got != nil && (got.Mode != c.want.Mode || !slices.Equal(got.Allow, c.want.Allow)) {
 			t.Errorf("%s: got %+v %v, want %+v", what, got, err, c.want)
 		}
 	}
+	many := slices.Repeat([]string{"192.0.2.1"}, maxServers+1)
 	for want, network := range map[string]*Network{
+		"use at most 10":          {DNS: many},
+		"use an IPv4 address":     {DNS: []string{"2001:db8::1"}},
 		"network.rules":           {Rules: map[string]any{"a.example": []any{1}}},
 		"network.maskRequestHost": {Mask: "a.example"},
 		"network.egressProxy":     {Proxy: "http://proxy.example"},
-		"network.dnsServers":      {DNS: []any{"192.0.2.1"}},
+		"network.dnsServers":      {DNS: []string{"dns.example"}},
 		"network.denyOut":         {Deny: []string{"a.example"}},
 	} {
 		if got, err := network.policy(nil); !isInvalid(err, want) {

@@ -20,7 +20,8 @@ type Network struct {
 	Rules any    `json:"rules,omitempty" doc:"Not supported"`
 	Mask  string `json:"maskRequestHost,omitempty" default:"" nullable:"true" doc:"Not supported"`
 	Proxy any    `json:"egressProxy,omitempty" doc:"Not supported"`
-	DNS   any    `json:"dnsServers,omitempty" doc:"Not supported"`
+
+	DNS []string `json:"dnsServers,omitempty" nullable:"true" doc:"IPv4 addresses that are allowed in addition to allowOut"`
 }
 
 // everything lists the destinations that mean all.
@@ -42,10 +43,14 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 		return nil, nil
 	}
 	for name, given := range map[string]bool{"rules": isGiven(n.Rules), "maskRequestHost": n.Mask != "",
-		"egressProxy": isGiven(n.Proxy), "dnsServers": isGiven(n.DNS)} {
+		"egressProxy": isGiven(n.Proxy)} {
 		if given {
 			return nil, op.Errorf(op.Invalid, "network.%s: this hub does not support it; omit it", name)
 		}
+	}
+	servers, err := n.servers()
+	if err != nil {
+		return nil, err
 	}
 	var denied []string
 	for _, d := range n.Deny {
@@ -64,7 +69,7 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 	case slices.ContainsFunc(n.Allow, func(a string) bool { return slices.Contains(everything, a) }):
 		return &environment.Policy{Mode: string(sandbox.NetworkOpen)}, nil
 	case closed && len(n.Allow) > 0:
-		return &environment.Policy{Mode: string(sandbox.NetworkAllow), Allow: n.Allow}, nil
+		return &environment.Policy{Mode: string(sandbox.NetworkAllow), Allow: slices.Concat(n.Allow, servers)}, nil
 	case closed:
 		return &environment.Policy{Mode: string(sandbox.NetworkNone)}, nil
 	}
@@ -72,6 +77,34 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 		return &environment.Policy{Mode: string(sandbox.NetworkAllow), Allow: slices.Concat(n.Allow, denied, others)}, nil
 	}
 	return nil, nil // an open network already includes the allowed destinations
+}
+
+// maxServers is the maximum number of name servers.
+const maxServers = 10
+
+// servers returns the addresses of name servers that are allowed because allowOut contains a name, if it does not
+// contain them itself. The proxy resolves names, so programs need none.
+func (n *Network) servers() (out []string, err error) {
+	if len(n.DNS) > maxServers {
+		return nil, op.Errorf(op.Invalid, "network.dnsServers: %d addresses; use at most %d", len(n.DNS), maxServers)
+	}
+	for _, s := range n.DNS {
+		if ip, err := netip.ParseAddr(s); err != nil || !ip.Is4() {
+			return nil, op.Errorf(op.Invalid, "network.dnsServers %.60q: use an IPv4 address", s)
+		}
+		if !slices.Contains(n.Allow, s) && !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	named := slices.ContainsFunc(n.Allow, func(a string) bool {
+		_, err := netip.ParsePrefix(a)
+		_, err1 := netip.ParseAddr(a)
+		return err != nil && err1 != nil
+	})
+	if !named {
+		return nil, nil
+	}
+	return out, nil
 }
 
 func isGiven(v any) bool {
