@@ -142,7 +142,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	for _, s := range services {
 		list := s.Ops()
 		for i := range list {
-			list[i] = a.activity.Record(a.tracer.Op(a.explain(a.disable(list[i])), outcome))
+			list[i] = a.activity.Record(a.tracer.Op(installation(cfg.Installing).explain(a.disable(list[i])), outcome))
 		}
 		lists = append(lists, list)
 		a.close = append(a.close, s.Close)
@@ -249,8 +249,8 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},
-		{Name: "display", State: a.explainState(desktop.State)},
-		{Name: "browser", State: a.explainState(a.browserState)},
+		{Name: "display", State: installation(a.cfg.Installing).explainState(desktop.State)},
+		{Name: "browser", State: installation(a.cfg.Installing).explainState(a.browserState)},
 	}
 	return services, components
 }

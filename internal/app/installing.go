@@ -21,10 +21,13 @@ const (
 	installingRetry = 10 * time.Second
 )
 
-// installing says what is being installed; empty if nothing is.
-func (a *Aio) installing() string {
+// installation is the file with the state of an installation that continues while the server runs; empty if there is none.
+type installation string
+
+// progress says what is being installed; empty if nothing is.
+func (i installation) progress() string {
 	// Non-blocking, because it could be a pipe.
-	f, err := os.OpenFile(a.cfg.Installing, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(string(i), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return ""
 	}
@@ -41,8 +44,8 @@ func (a *Aio) installing() string {
 }
 
 // explain adds the progress of the installation to errors about something that is not available.
-func (a *Aio) explain(o op.Op) op.Op {
-	if a.cfg.Installing == "" {
+func (i installation) explain(o op.Op) op.Op {
+	if i == "" {
 		return o
 	}
 	explained := func(err error) error {
@@ -50,7 +53,7 @@ func (a *Aio) explain(o op.Op) op.Op {
 		if !ok || e.Code != op.Unavailable {
 			return err
 		}
-		doing := a.installing()
+		doing := i.progress()
 		if doing == "" {
 			return err
 		}
@@ -74,13 +77,13 @@ func (a *Aio) explain(o op.Op) op.Op {
 }
 
 // explainState adds the progress of the installation to the state of an absent component.
-func (a *Aio) explainState(state func() (state, why string)) func() (string, string) {
-	if a.cfg.Installing == "" {
+func (i installation) explainState(state func() (state, why string)) func() (string, string) {
+	if i == "" {
 		return state
 	}
 	return func() (string, string) {
 		got, why := state()
-		if doing := a.installing(); got == "absent" && doing != "" {
+		if doing := i.progress(); got == "absent" && doing != "" {
 			why += "; being installed: " + doing
 		}
 		return got, why

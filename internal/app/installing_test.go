@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/config"
 )
 
 // TestInstallingIsBounded: the progress is one short line of a regular file that changed recently.
@@ -36,8 +35,7 @@ func TestInstallingIsBounded(t *testing.T) {
 		write("long", strings.Repeat("x", 4*maxInstalling)): strings.Repeat("x", maxInstalling),
 		old: "", pipe: "", dir: "", filepath.Join(dir, "missing"): "", "": "",
 	} {
-		a := &Aio{cfg: config.Aio{Installing: path}}
-		if got := a.installing(); got != want {
+		if got := installation(path).progress(); got != want {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
 	}
@@ -50,10 +48,9 @@ func TestOnlyUnavailableErrorsAreExplained(t *testing.T) {
 	if err := os.WriteFile(path, []byte("packages"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &Aio{cfg: config.Aio{Installing: path}}
 	missing, invalid := op.Errorf(op.Unavailable, "no browser"), op.Errorf(op.Invalid, "no such tab")
 	call := func(err error) (error, error) {
-		o := a.explain(op.Op{
+		o := installation(path).explain(op.Op{
 			Call:   func(context.Context, any) (any, error) { return nil, err },
 			Stream: func(context.Context, any, func(op.Event) error) error { return err },
 		})

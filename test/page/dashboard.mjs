@@ -124,7 +124,7 @@ await withPage(async (page, context) => {
 
   // The other pages of the dashboard.
   for (const [name, text] of [["Snapshots", /crew-2-/], ["Records", "typed"], ["Secrets", "New secret"], ["Usage", /Memory in use/], ["Events", "existing"], ["Machine", "1 of 1 ready"], ["Machine", "state folder, closed to other users"]]) {
-    await page.getByRole("link", { name }).click();
+    await page.getByRole("navigation", { name: "Parts", exact: true }).getByRole("link", { name }).click();
     await page.getByText(text).first().waitFor();
     await audit(page, name);
   }

@@ -80,7 +80,7 @@ await withPage(async (owner) => {
 // attack tries every operation and WebSocket of the sandbox with the link.
 async function attack(token, page) {
   const { paths } = JSON.parse(readFileSync("../../api/aio-openapi.json", "utf8"));
-  const reads = new Set("auth_check auth_create_ticket bash_sessions display_control docs_llms docs_openapi file_download health_live health_ready observe_status preview_absproxy preview_proxy sandbox_activity sandbox_get_context sandbox_mirror shell_get_session_stats shell_list_sessions skills_list vnc_page watch_list".split(" "));
+  const reads = new Set("auth_check auth_create_ticket bash_sessions display_control docs_llms docs_openapi file_download health_live health_ready observe_status preview_absproxy preview_proxy sandbox_activity sandbox_get_context sandbox_identity sandbox_mirror shell_get_session_stats shell_list_sessions skills_list vnc_page watch_list".split(" "));
   const { id } = await get("sandbox/a");
   const marker = "/tmp/attacked";
   const body = JSON.stringify({ command: `touch ${marker}`, code: `open("${marker}", "w")`, file: marker, path: marker, content: "x", keys: "x", text: "x", url: "about:blank", signal: "KILL", id: "s", session_id: "s", language: "python", input: `touch ${marker}\n` });
