@@ -128,10 +128,18 @@ func (r *Rules) allowName(name string) error {
 	if r.mode == sandbox.NetworkOpen || !r.lists() {
 		return r.Allow(name, anyPort)
 	}
+	requests := len(r.texts) // position of the first rule that allows requests to the name
+	for _, q := range r.requests {
+		if !q.place.deny && q.matches(name) {
+			requests = min(requests, q.place.index)
+		}
+	}
 	denied := map[int]bool{} // ports of earlier rules
 	for _, n := range r.names {
 		switch {
 		case !n.matches(name):
+		case n.place.index > requests:
+			return nil
 		case n.place.deny && n.port == 0:
 			return r.denyBy(n.place, name)
 		case n.place.deny:
@@ -139,6 +147,9 @@ func (r *Rules) allowName(name string) error {
 		case n.port == 0 || !denied[n.port]:
 			return nil
 		}
+	}
+	if requests < len(r.texts) {
+		return nil
 	}
 	return unmatched(name, anyPort, fmt.Sprintf("its egress policy is %s, and none of its %d rules matches", r.mode, len(r.texts)))
 }

@@ -214,3 +214,20 @@ func TestLookupAsks(t *testing.T) {
 		t.Error("connections: got another decision than for the names")
 	}
 }
+
+// TestNamesOfRequestRules: a name is looked up if a rule allows some requests to it.
+func TestNamesOfRequestRules(t *testing.T) {
+	t.Parallel()
+	r, err := Parse(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{
+		"GET read.test/v1/*", "!*.test", "GET late.test/v1/*", "!POST part.example", "part.example", "!DELETE gone.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"read.test": true, "late.test": false, "other.test": false, "part.example": true, "gone.example": false,
+	} {
+		if err := r.allowName(name); (err == nil) != want {
+			t.Errorf("%s: got %v, want allowed %v", name, err, want)
+		}
+	}
+}
