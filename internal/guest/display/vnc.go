@@ -192,7 +192,7 @@ func (s *Service) serveCompressed(w http.ResponseWriter, pages fs.FS, name strin
 		}
 		var buf bytes.Buffer
 		z := gzip.NewWriter(&buf)
-		z.Write(b)
+		_, _ = z.Write(b)
 		z.Close()
 		small, _ = s.compressed.LoadOrStore(name, buf.Bytes())
 	}

@@ -3,6 +3,7 @@ package egress
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -150,7 +151,7 @@ func (a *Approvals) answer(decide func(target, *question) error) (n int) {
 	defer a.mu.Unlock()
 	for t, q := range a.open {
 		err := decide(t, q)
-		if err == errUnanswered {
+		if errors.Is(err, errUnanswered) {
 			continue
 		}
 		q.err = err

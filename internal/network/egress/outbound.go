@@ -33,9 +33,9 @@ func (c *tracked) serveOutbound() {
 	switch {
 	case err != nil:
 	case req.Kind == outbound.Lookup:
-		c.Write([]byte{byte(c.p.lookup(req.Host))})
+		_, _ = c.Write([]byte{byte(c.p.lookup(req.Host))})
 	case c.take == nil:
-		c.Write([]byte{byte(socks.UnknownCommand)})
+		_, _ = c.Write([]byte{byte(socks.UnknownCommand)})
 	default:
 		c.connectOutbound(req)
 	}
@@ -73,7 +73,7 @@ func (c *tracked) connectOutbound(req outbound.Request) {
 	remote, err := p.open(p.life, req.Host, port, rec)
 	p.record(rec, err)
 	if err != nil {
-		c.Write([]byte{byte(socksCode(err))})
+		_, _ = c.Write([]byte{byte(socksCode(err))})
 		return
 	}
 	client, err := c.takeClient()

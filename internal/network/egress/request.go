@@ -106,7 +106,7 @@ func (r *Rules) allowRequest(host string, port int, req *http.Request) error {
 	if !r.reads(host, port) {
 		return nil
 	}
-	refused := func(why, fix string) error {
+	refused := func(why, fix string) *deniedError {
 		return &deniedError{fix: fix, why: fmt.Sprintf("this sandbox must not send %s %s to %s: %s", printable(req.Method),
 			printable(req.URL.EscapedPath()), net.JoinHostPort(host, strconv.Itoa(port)), why)}
 	}
@@ -133,7 +133,7 @@ func (r *Rules) allowRequest(host string, port int, req *http.Request) error {
 			}
 			return refused(fmt.Sprintf("none of its %d rules allows this method and path", len(r.texts)), fix)
 		case at.deny:
-			e := refused(fmt.Sprintf("the rule %q of its egress policy denies it", r.texts[at.index]), change).(*deniedError)
+			e := refused(fmt.Sprintf("the rule %q of its egress policy denies it", r.texts[at.index]), change)
 			e.rule = r.texts[at.index]
 			return e
 		}

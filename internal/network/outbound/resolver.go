@@ -221,7 +221,7 @@ func (r *Resolver) ServePackets(ctx context.Context, c net.PacketConn) {
 			ctx, cancel := context.WithTimeout(ctx, queryTime)
 			defer cancel()
 			if reply := r.Answer(ctx, query); reply != nil && len(reply) <= maxUDP {
-				c.WriteTo(reply, from)
+				_, _ = c.WriteTo(reply, from)
 			}
 		})
 	}

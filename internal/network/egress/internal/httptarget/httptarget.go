@@ -21,7 +21,7 @@ func CheckPattern(path string) error {
 		last := i == len(segments)-1
 		switch {
 		case strings.Trim(s, ".") == "" && s != "", s == "" && !last:
-			return errors.New("invalid path: it has a segment that is empty, . or ..")
+			return errors.New("invalid path: segments must not be empty or consist of dots")
 		case strings.Contains(s, "*") && s != "*" && !(last && strings.Count(s, "*") == 1 && strings.HasSuffix(s, "*")):
 			return errors.New("invalid path: * is a whole segment, or the end")
 		}

@@ -94,7 +94,7 @@ func (c *call) process() int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.tid))
 	var pid int
 	if _, after, ok := strings.Cut(string(status), "\nTgid:"); ok {
-		fmt.Sscan(after, &pid)
+		_, _ = fmt.Sscan(after, &pid)
 	}
 	return pid
 }

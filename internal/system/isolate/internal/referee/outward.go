@@ -201,7 +201,7 @@ func (o *outward) await(c *call, a *attempt) {
 	defer s.close()
 	switch {
 	case a.errno == 0 && c.fail(0):
-		s.connect(a.end) // the kernel, too, must know that connect has returned
+		_ = s.connect(a.end) // the kernel, too, must know that connect has returned
 	case a.errno == 0:
 	default:
 		s.reset()

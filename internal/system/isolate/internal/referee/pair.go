@@ -1,6 +1,7 @@
 package referee
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 	"unsafe"
@@ -27,7 +28,7 @@ func (s *socket) hold(to netip.Addr) (e *end, from netip.AddrPort, err error) {
 	if e, err = listen(s, to); err != nil {
 		return nil, from, err
 	}
-	if err = s.connect(e); err == unix.EINPROGRESS {
+	if err = s.connect(e); errors.Is(err, unix.EINPROGRESS) {
 		from, err = localAddress(s.fd)
 	}
 	if err != nil {
@@ -92,7 +93,7 @@ func (e *end) close() { unix.Close(e.fd) }
 // connect starts to connect the program's socket to an end. It does not wait, also if the socket blocks.
 func (s *socket) connect(e *end) error {
 	// With this option the kernel would connect when the program sends data.
-	unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0)
+	_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0)
 	if s.nonblocking {
 		return unix.Connect(s.fd, sockaddr(e.addr, s.domain))
 	}
@@ -117,7 +118,7 @@ func (e *end) meet(from netip.AddrPort) (fd int, err error) {
 		return -1, err
 	}
 	err = unix.Connect(peer.fd, sockaddr(from, domain))
-	if err == unix.EINPROGRESS {
+	if errors.Is(err, unix.EINPROGRESS) {
 		if err = wait(peer.fd, unix.POLLOUT, localTimeout); err == nil {
 			var code int
 			if code, err = unix.GetsockoptInt(peer.fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && code != 0 {
@@ -137,18 +138,18 @@ func (e *end) meet(from netip.AddrPort) (fd int, err error) {
 // error between both calls sees a reset connection.
 func (s *socket) abort(e *end) {
 	s.disconnect()
-	s.connect(e)
+	_ = s.connect(e)
 }
 
 // reset makes a program's socket usable for another connect, without an error.
 func (s *socket) reset() {
 	s.disconnect()
-	unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	_, _ = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 }
 
 func (s *socket) disconnect() {
 	var unspecified unix.RawSockaddrInet4 // of AF_UNSPEC
-	unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
+	_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
 }
 
 // wait waits for an event of a descriptor.
