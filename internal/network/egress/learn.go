@@ -68,7 +68,7 @@ func (l *Learner) Start(d time.Duration, open bool, ended func()) {
 	l.open.Store(open)
 	l.active.Store(true)
 	l.timer = time.AfterFunc(d, func() {
-		if l.Stop() {
+		if l.stop(now) {
 			ended()
 		}
 	})
@@ -76,9 +76,13 @@ func (l *Learner) Start(d time.Duration, open bool, ended func()) {
 
 // Stop ends the recording, which stays readable, and closes connections that only it allowed. It
 // reports whether there was one.
-func (l *Learner) Stop() bool {
+func (l *Learner) Stop() bool { return l.stop(time.Time{}) }
+
+// stop is Stop for the recording that began at a time, or for any if it is zero: a timer that expires while its
+// recording is replaced must not end the new one.
+func (l *Learner) stop(began time.Time) bool {
 	l.mu.Lock()
-	was := l.kept.Active
+	was := l.kept.Active && (began.IsZero() || began.Equal(l.kept.Began))
 	if was {
 		l.timer.Stop()
 		l.kept.Active, l.kept.Until = false, time.Now()
