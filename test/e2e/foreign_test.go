@@ -18,7 +18,7 @@ import (
 
 // linked are the operations that a link on a foreign site may open: our own pages, which have no effect until the user acts.
 var linked = []string{
-	"home_page", "docs_page", "guide_page", "activity_page", "files_page", "terminal_page", "notebook_page",
+	"home_page", "watch_page", "docs_page", "guide_page", "activity_page", "files_page", "terminal_page", "notebook_page",
 	"vnc_page", "browser_ui", "codex_page", "opencode_page",
 	"code_server", "jupyter_lab", "e2b_desktop", "share_open", "docs_llms",
 }

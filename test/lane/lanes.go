@@ -42,8 +42,8 @@ var longTests = []string{
 	"TestHeavyPrograms", "TestHostile",
 	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestInstalledKernels",
 	"TestJavaIsInstalledOnFirstUse", "TestKilledRunLeavesNothing",
-	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestPagesHaveTheirOrigins", "TestProviderWithoutRoot",
-	"TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions", "TestShippedEnvironments",
+	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestOutboundWithoutRoot", "TestPagesHaveTheirOrigins",
+	"TestProviderWithoutRoot", "TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions", "TestShippedEnvironments",
 	"TestUpgradeUnderLoad", "TestUsersPackageManagersWithoutRoot", "TestVenvIsBuiltOnce", "TestWall", "TestWide",
 	"TestWorkbench",
 }

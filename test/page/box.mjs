@@ -52,7 +52,7 @@ async function visit(hub) {
     await page.locator("footer").getByText("CPU").waitFor();
     await pane("terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
     await pane("files").getByRole("treeitem").first().waitFor();
-    await pane("activity").locator(".steps > li").first().waitFor();
+    await pane("activity").locator(".steps > li, .empty").filter({ hasText: /./ }).first().waitFor();
     await call(hub, "POST", "/api/v1/sandbox/timed/pause", {});
     await page.getByText("timed is paused").waitFor();
     await later(10);

@@ -28,8 +28,8 @@ await write("book.ipynb", JSON.stringify({ cells: [{ cell_type: "markdown", sour
 await write("paper.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/JavaScript/JS(app.alert(1))>>>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]>>endobj\ntrailer<</Root 1 0 R>>");
 await write(`${markup.replaceAll("/", "∕")}.txt`, markup);
 
-const told = (page, text) => page.waitForResponse(async (response) => response.url().endsWith("/poll") && (await response.text()).includes(text));
-const polled = (page) => page.waitForRequest((request) => request.url().endsWith("/poll"));
+const told = (page, text) => page.waitForResponse(async (response) => /\/poll(\?|$)/.test(response.url()) && (await response.text()).includes(text));
+const polled = (page) => page.waitForRequest((request) => /\/poll(\?|$)/.test(request.url()));
 
 await withPage(async (page) => {
   // The time to undo a deletion does not expire, even on a busy machine.
@@ -38,7 +38,7 @@ await withPage(async (page) => {
     globalThis.setTimeout = (run, time, ...rest) => setTimeout(run, time === 10_000 ? long : time, ...rest);
   }, patience);
   // Changes between reading the list and watching it are shown, too.
-  const watch = await gate(page, /v1\/file\/watch$/, "", { answers: false });
+  const watch = await gate(page, /v1\/file\/watch(\?|$)/, "", { answers: false });
   await page.goto(`${direct}/files?path=${encodeURIComponent(dir)}`);
   await item(page, "hello.py").waitFor();
   await watch.stopped();
@@ -165,10 +165,10 @@ await withPage(async (page) => {
   const content = await gate(page, /v1\/file\/download/, "slow.txt", { answers: false });
   await item(page, "slow.txt").click();
   await content.stopped();
-  const news = await gate(page, /v1\/file\/watch\/.*poll$/, "slow.txt");
+  const news = await gate(page, /v1\/file\/watch\/.*poll(\?|$)/, "slow.txt");
   await write("slow.txt", "2");
   await news.stopped();
-  const moving = await gate(page, /v1\/file\/move$/, "slow.txt");
+  const moving = await gate(page, /v1\/file\/move(\?|$)/, "slow.txt");
   await page.getByRole("tree").focus();
   await page.keyboard.press("Delete");
   await moving.stopped();
@@ -183,7 +183,7 @@ await withPage(async (page) => {
   await item(page, "slow.txt").waitFor();
 
   // A late list does not replace a newer one.
-  const list = await gate(page, /v1\/file\/list$/, "early.txt", { only: 1 });
+  const list = await gate(page, /v1\/file\/list(\?|$)/, "early.txt", { only: 1 });
   await write("early.txt", "x");
   await list.stopped();
   const heard = told(page, "late.txt");

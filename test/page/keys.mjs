@@ -32,7 +32,9 @@ await withPage(async (page) => {
   await page.keyboard.type("n/"); // into the field
   check((await page.getByLabel("Name", { exact: true }).inputValue()) === "n/", "a key of the dashboard acts in a field");
   await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
   await page.keyboard.press("/");
+  await until("the filter has the focus", () => page.getByRole("searchbox", { name: "Filter sandboxes" }).evaluate((e) => e === document.activeElement));
   await page.keyboard.type("alp");
   await until("the filter selects alpha", async () => (await page.locator("tbody tr").count()) === 1);
   await page.getByRole("searchbox", { name: "Filter sandboxes" }).fill("");

@@ -32,7 +32,7 @@ await withPage(async (page) => {
   await shows(page, 1, "ZeroDivisionError");
   await write(page, 2, "from IPython.display import HTML, display\nprint('<img src=x onerror=alert(1)>')\ndisplay(HTML('<script>document.title=\"broken\"</script>'))");
   await shows(page, 2, "onerror");
-  check((await page.title()) === "Notebook" && (await page.locator("main img").count()) === 0, "output became markup");
+  check((await page.title()) !== "broken" && (await page.locator("main img").count()) === 0, "output became markup");
   await write(page, 3, "import time\nprint('started', flush=True)\nwhile True: time.sleep(0.01)");
   await shows(page, 3, "started");
   await page.getByRole("button", { name: "Interrupt" }).click();
