@@ -27,7 +27,7 @@ async function visit(hub) {
       if (hub.named) await axe(page, `${path}, ${hub.title}`); // axe cannot load the styles of a page without an origin
       for (const width of [390, 640, 1000]) {
         await page.setViewportSize({ width, height: 640 });
-        check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${path} is wider than ${width} pixels`);
+        await until(`${path} fits into ${width} pixels`, () => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
       }
     }
 
@@ -53,6 +53,7 @@ async function visit(hub) {
     await pane("terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
     await pane("files").getByRole("treeitem").first().waitFor();
     await pane("activity").locator(".steps > li, .empty").filter({ hasText: /./ }).first().waitFor();
+    await later(5); // what people open does wake it
     await call(hub, "POST", "/api/v1/sandbox/timed/pause", {});
     await page.getByText("timed is paused").waitFor();
     await later(10);

@@ -23,7 +23,7 @@ type program struct {
 var programs = []program{
 	{"aio", "linux", 26},
 	{"aio-markdown", "linux", 9},
-	{"cove", "linux", 24},
+	{"cove", "linux", 26},
 	{"cove", "darwin", 0},
 	{"cove", "windows", 0},
 	{"cove-container", "linux", 7},
