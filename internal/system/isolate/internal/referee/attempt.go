@@ -36,6 +36,8 @@ type attempt struct {
 type attempts struct {
 	mu  sync.Mutex
 	all map[uint64]*attempt // by cookie
+	// unheard are sockets that are connected, but whose call a signal interrupted before it returned.
+	unheard map[uint64]bool
 }
 
 const (
@@ -79,6 +81,25 @@ func (l *attempts) end(a *attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.all, a.cookie)
+}
+
+// keep remembers that the next connect of a socket succeeds.
+func (l *attempts) keep(cookie uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unheard == nil || len(l.unheard) >= maxAttempts { // most of those were never repeated
+		l.unheard = map[uint64]bool{}
+	}
+	l.unheard[cookie] = true
+}
+
+// take reports whether the next connect of a socket succeeds, once.
+func (l *attempts) take(cookie uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok := l.unheard[cookie]
+	delete(l.unheard, cookie)
+	return ok
 }
 
 // hold makes the socket of a call connecting, once.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,6 +51,9 @@ type socket struct {
 	flags                      int    // of the open file
 	cookie                     uint64 // identifies the socket
 	nonblocking, only6, closed bool
+	// modes is held while the flags or the state differ from what the program expects, and while they are read: a program
+	// can repeat a call before init has finished the first.
+	modes *sync.Mutex
 }
 
 // socket copies the socket of connect.
@@ -68,7 +72,7 @@ func (c *call) socket() (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{fd: fd}
+	s := &socket{fd: fd, modes: c.modes}
 	if err := s.inspect(); err != nil {
 		s.close()
 		return nil, err
@@ -111,7 +115,10 @@ func (s *socket) inspect() (err error) {
 	if s.cookie, err = unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_COOKIE); err != nil {
 		return err
 	}
-	if s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0); err != nil {
+	s.modes.Lock()
+	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
+	s.modes.Unlock()
+	if err != nil {
 		return err
 	}
 	s.nonblocking = s.flags&unix.O_NONBLOCK != 0

@@ -128,6 +128,10 @@ func (o *outward) connect(c *call) {
 func (o *outward) repeat(c *call, s *socket) {
 	a := o.attempts.find(s.cookie)
 	switch {
+	case a == nil && !s.nonblocking && o.attempts.take(s.cookie):
+		if !c.fail(0) {
+			o.attempts.keep(s.cookie)
+		}
 	case a == nil || s.nonblocking && !a.unheard.Load():
 		c.proceed()
 	case s.nonblocking:
@@ -199,15 +203,17 @@ func (o *outward) await(c *call, a *attempt) {
 		return
 	}
 	defer s.close()
-	switch {
-	case a.errno == 0 && c.fail(0):
-		_ = s.connect(a.end) // the kernel, too, must know that connect has returned
-	case a.errno == 0:
-	default:
-		s.reset()
-		if !c.fail(a.errno) {
-			s.abort(a.end)
+	if a.errno == 0 {
+		s.modes.Lock()
+		defer s.modes.Unlock()
+		if !s.confirm(c, a.end) {
+			o.attempts.keep(a.cookie)
 		}
+		return
+	}
+	s.reset()
+	if !c.fail(a.errno) {
+		s.abort(a.end)
 	}
 }
 

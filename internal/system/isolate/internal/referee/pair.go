@@ -92,6 +92,24 @@ func (e *end) close() { unix.Close(e.fd) }
 
 // connect starts to connect the program's socket to an end. It does not wait, also if the socket blocks.
 func (s *socket) connect(e *end) error {
+	s.modes.Lock()
+	defer s.modes.Unlock()
+	return s.start(e)
+}
+
+// confirm makes the call of a socket that is connected return. First the kernel must know that connect has returned, because
+// the program may use the socket at once. It returns false if a signal has interrupted the call since then, so that
+// the kernel would report a repeated one as an error.
+func (s *socket) confirm(c *call, e *end) (heard bool) {
+	if !c.waits() {
+		return true // its repetition is another call, which the kernel can execute
+	}
+	_ = s.start(e)
+	return c.fail(0)
+}
+
+// start is connect while modes is held.
+func (s *socket) start(e *end) error {
 	// With this option the kernel would connect when the program sends data.
 	_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0)
 	if s.nonblocking {

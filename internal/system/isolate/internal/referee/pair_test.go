@@ -2,6 +2,7 @@ package referee
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,7 @@ func newSocket(t *testing.T, domain int, flags int) *socket {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &socket{fd: fd}
+	s := &socket{fd: fd, modes: new(sync.Mutex)}
 	t.Cleanup(s.close)
 	if err := s.inspect(); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ package referee
 import (
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -31,6 +32,7 @@ type Referee struct {
 	listener *os.File
 	network  string   // of init, as /proc names it
 	outward  *outward // nil without egress proxy
+	modes    sync.Mutex
 }
 
 // maxCalls bounds the calls that wait for a decision. More are not received until others are decided.
@@ -65,7 +67,7 @@ func (r *Referee) Run() {
 	slots := make(chan struct{}, maxCalls)
 	for {
 		slots <- struct{}{}
-		c := &call{listener: raw}
+		c := &call{listener: raw, modes: &r.modes}
 		if raw.Read(c.receive) != nil {
 			return
 		}
@@ -123,6 +125,7 @@ type (
 type call struct {
 	notification
 	listener syscall.RawConn
+	modes    *sync.Mutex // see socket
 }
 
 // receive receives a call; done is false if none waits.
