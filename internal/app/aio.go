@@ -159,7 +159,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
 		watchElsewhere(rest.Home("home", "The sandbox on one page, with its tools side by side.", web.Files, a.sites.sources()...)),
-		rest.Page("watch", "/watch", "What the sandbox shows, for people who may only watch.", web.Files),
+		rest.Page("watch", "/watch", "Read-only view of the sandbox, for people with a watch link.", web.Files),
 		rest.Page("activity", "/activity", "Activity in the sandbox, step by step.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),

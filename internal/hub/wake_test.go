@@ -166,8 +166,8 @@ func TestRequestsWaitForServer(t *testing.T) {
 	}
 }
 
-// TestOpenPagesDoNotWake: a page learns that its sandbox is paused, and that it was deleted and why, and the
-// requests that it sends by itself neither wake the sandbox nor reach it.
+// TestOpenPagesDoNotWake: a page learns that its sandbox is paused, and that it was deleted and why, and its
+// automatic requests neither wake the sandbox nor reach it.
 func TestOpenPagesDoNotWake(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})

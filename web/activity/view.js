@@ -23,21 +23,21 @@ export function Timeline({ all, ready, pictureOf, start = 0, linkOf, children })
   const [moment, setMoment] = useState(/** @type {number | null} */ (start || null));
   useEffect(() => { if (start) setMoment(start); }, [start]);
   const kinds = useMemo(() => [...new Set(all.map((e) => e.kind))].sort(), [all]);
-  const told = useMemo(() => (reads ? all : all.filter((e) => !e.reads || hasFailed(e))), [all, reads]);
+  const listed = useMemo(() => (reads ? all : all.filter((e) => !e.reads || hasFailed(e))), [all, reads]);
   const shown = useMemo(() => {
     const needle = text.toLowerCase();
-    return told.filter((e) => (!kind || e.kind === kind) && (!failed || hasFailed(e)) && who[group](e) && (!needle || `${e.op} ${e.input} ${e.output} ${e.error}`.toLowerCase().includes(needle)));
-  }, [told, text, kind, failed, group]);
-  const begin = () => setMoment(moment === null ? told[told.length - 1].id : null);
+    return listed.filter((e) => (!kind || e.kind === kind) && (!failed || hasFailed(e)) && who[group](e) && (!needle || `${e.op} ${e.input} ${e.output} ${e.error}`.toLowerCase().includes(needle)));
+  }, [listed, text, kind, failed, group]);
+  const begin = () => setMoment(moment === null ? listed[listed.length - 1].id : null);
   return html`
     <div class="filters" role="search"><input type="search" aria-label="Search the activity" placeholder="Search" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
       <label><span class="unseen">Who</span><select value=${group} onChange=${(/** @type {any} */ e) => setGroup(e.target.value)}>${Object.keys(who).map((g) => html`<option value=${g}>${g}</option>`)}</select></label>
       <label><span class="unseen">Kind</span><select value=${kind} onChange=${(/** @type {any} */ e) => setKind(e.target.value)}><option value="">all kinds</option>${kinds.map((k) => html`<option value=${k}>${k}</option>`)}</select></label>
       <label class="check"><input type="checkbox" checked=${failed} onChange=${(/** @type {any} */ e) => setFailed(e.target.checked)} />failed</label>
       <label class="check"><input type="checkbox" checked=${reads} onChange=${(/** @type {any} */ e) => setReads(e.target.checked)} />reads</label>
-      <button aria-pressed=${String(moment !== null)} disabled=${told.length === 0} onClick=${begin}><${Sign} of="play" />Replay</button>${children}</div>
-    ${moment !== null && told.length > 0 ? html`<${Player} all=${told} id=${moment} onMove=${setMoment} pictureOf=${pictureOf} linkOf=${linkOf} />`
-      : shown.length === 0 ? html`<div class="empty">${!ready ? html`<span class="spin"></span>` : told.length ? "No entry matches." : "Nothing has happened yet. What agents and people do appears here."}</div>`
+      <button aria-pressed=${String(moment !== null)} disabled=${listed.length === 0} onClick=${begin}><${Sign} of="play" />Replay</button>${children}</div>
+    ${moment !== null && listed.length > 0 ? html`<${Player} all=${listed} id=${moment} onMove=${setMoment} pictureOf=${pictureOf} linkOf=${linkOf} />`
+      : shown.length === 0 ? html`<div class="empty">${!ready ? html`<span class="spin"></span>` : listed.length ? "No entry matches." : "Nothing has happened yet. What agents and people do appears here."}</div>`
       : html`<ol class="steps" aria-label="Steps, latest first" tabindex="0">${shown.slice(-maxShown).reverse().map((e) => html`<${Step} key=${e.id} e=${e} open=${open === e.id} onOpen=${() => setOpen(open === e.id ? 0 : e.id)} pictureOf=${pictureOf} />`)}
         ${shown.length > maxShown && html`<li class="dim more">${shown.length - maxShown} older entries: search, or export them.</li>`}</ol>`}`;
 }

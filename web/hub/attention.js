@@ -21,10 +21,10 @@ function itemsOf(all, usage) {
 
 /** useNotices shows a notification for each new item while the page is in the background. @param {Item[]} items @param {boolean} on */
 function useNotices(items, on) {
-  const told = useRef(/** @type {Set<string> | null} */ (null));
+  const notified = useRef(/** @type {Set<string> | null} */ (null));
   useEffect(() => {
-    const before = told.current;
-    told.current = new Set(items.map((i) => i.key));
+    const before = notified.current;
+    notified.current = new Set(items.map((i) => i.key));
     if (!before || !on || !document.hidden || !("Notification" in globalThis) || Notification.permission !== "granted") return;
     for (const item of items) {
       if (before.has(item.key)) continue;

@@ -61,6 +61,6 @@ function Gone({ id, name, admin }) {
   if (past === undefined) return html`<div class="empty"><span class="spin"></span></div>`;
   const restore = () => call(box(past, "undelete"), { body: {} }).then(() => toast(`Restored ${past.name}. It is stopped; the next use starts it.`), fail);
   return html`<div class="card ended" role="status"><h2>${past ? `${past.name} was deleted ${ago(past.deleted_at)} ago` : `${name === "Sandbox" ? "This sandbox" : name} does not exist`}</h2>
-    <p>${past ? `Reason: ${plain(past.reason)}.` : "It was deleted more than a day ago, or it belongs to somebody else."}</p>
+    <p>${past ? `Reason: ${plain(past.reason)}.` : "It was deleted more than a day ago, or you have no access to it."}</p>
     <div class="row"><a class="button" href="#sandboxes"><${Sign} of="left" />All sandboxes</a>${record && html`<a class="button" href=${`#records/${encodeURIComponent(id)}`}><${Sign} of="play" />Show its record</a>`}${past?.restorable && html`<button class="primary" onClick=${restore}>Restore</button>`}</div></div>`;
 }

@@ -54,7 +54,7 @@ export function Usage({ admin }) {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
   usePoll(() => call(api("usage"), { query: everybody(admin) }).then(set), 4000);
   const of = (/** @type {any} */ used, /** @type {any} */ limit, /** @type {(q: string) => string | number} */ show = (q) => q) => (limit && !/^0[a-zA-Z]*$/.test(limit) ? `${show(used)} of ${show(limit)}` : show(used));
-  return html`<${Board} title="Usage and quotas" empty="Nobody uses the hub yet." columns=${["Tenant", "Sandboxes", "CPU", "Memory", "Disk", "Calls under way", "CPU time", "Memory in use", "Sent", "Received"]}
+  return html`<${Board} title="Usage and quotas" empty="No usage yet." columns=${["Tenant", "Sandboxes", "CPU", "Memory", "Disk", "Calls under way", "CPU time", "Memory in use", "Sent", "Received"]}
     rows=${list?.map((u) => html`<tr key=${u.user}><td>${u.user || "operator"}</td><td>${of(u.sandboxes, u.limits?.sandboxes)}</td><td>${of(u.cpu, u.limits?.cpu, (q) => quantity(q, true))}</td><td>${of(u.memory, u.limits?.memory, quantity)}</td><td>${of(u.disk, u.limits?.disk, quantity)}</td><td>${of(u.calls, u.limits?.calls)}</td><td>${Math.round(u.cpu_seconds)} s</td><td>${bytes(u.memory_bytes)}</td><td>${bytes(u.sent_bytes)}</td><td>${bytes(u.received_bytes)}</td></tr>`)} />`;
 }
 

@@ -7,7 +7,7 @@ import "time"
 // Path is the path of the operation. A hub answers it itself, without waking the sandbox.
 const Path = "/v1/sandbox/identity"
 
-// Identity describes a sandbox to the people that look at its pages.
+// Identity describes a sandbox to people who use its pages.
 type Identity struct {
 	Name    string     `json:"name" doc:"Name of the sandbox; without a hub, the name of the machine"`
 	ID      string     `json:"id" doc:"ID of the sandbox at its hub; empty without a hub"`

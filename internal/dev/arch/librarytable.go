@@ -38,7 +38,7 @@ var libraries = []Library{
 		"internal/guest/page/internal/network", "internal/network/egress",
 	}, Reason: protocolReason},
 	{Path: "golang.org/x/net/publicsuffix", By: []string{"internal/hub/policy"},
-		Reason: "proposed rules never cover a domain under which anybody can register names"},
+		Reason: "proposed rules never cover a public suffix"},
 	{Path: "golang.org/x/net/dns/dnsmessage", By: []string{"internal/network/outbound"}, Reason: protocolReason},
 	{Path: "golang.org/x/net/http2", Tests: []string{"test/e2e"}, Reason: protocolReason},
 

@@ -1,5 +1,5 @@
-// Package mirror shows a sandbox to people who may watch it but not act: its screen, its latest terminal
-// and the steps of its agent, as one stream of events. It has no input, starts no processes, and does not
+// Package mirror shows a sandbox to read-only watchers: its screen, its latest terminal and the steps of its
+// agent, as one stream of events. It has no input, starts no processes, and does not
 // keep the sandbox awake.
 package mirror
 
@@ -121,7 +121,7 @@ func (s *Service) Follow(ctx context.Context, _ op.None, send func(op.Event) err
 		// The watcher may not read the record itself.
 		own := op.WithCall(ctx, &op.Call{})
 		if s.cfg.Steps(own, func(x Step) error { return locked("step", Event{Step: &x}) }) != nil && ctx.Err() == nil {
-			return // no record: the rest goes on
+			return // without a record, watchers receive only the other events
 		}
 	})
 	return s.follow(ctx, locked)

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-var errGone = errors.New("the watcher is gone")
+var errDisconnected = errors.New("the watcher has disconnected")
 
 // TestFollowSendsChanges: a watcher gets the screen, the terminal and the steps once, and again when they change.
 // All watchers share the pictures, and their number is limited.
@@ -73,8 +73,8 @@ func TestFollowSendsChanges(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		// A watcher that is gone ends its stream, and so does the end of the service.
-		if err := s.Follow(t.Context(), op.None{}, func(op.Event) error { return errGone }); !errors.Is(err, errGone) {
-			t.Errorf("got %v, want %v", err, errGone)
+		if err := s.Follow(t.Context(), op.None{}, func(op.Event) error { return errDisconnected }); !errors.Is(err, errDisconnected) {
+			t.Errorf("got %v, want %v", err, errDisconnected)
 		}
 		done := make(chan error)
 		go func() { done <- s.Follow(t.Context(), op.None{}, func(op.Event) error { return nil }) }()

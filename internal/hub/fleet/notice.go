@@ -22,10 +22,10 @@ const (
 
 // notices decides which connections of a sandbox become events.
 type notices struct {
-	mu      sync.Mutex
-	full    time.Time            // when the burst is available again
-	told    map[string]time.Time // by target
-	skipped int                  // connections without event since the last event
+	mu       sync.Mutex
+	full     time.Time            // when the burst is available again
+	reported map[string]time.Time // by target
+	skipped  int                  // connections without event since the last event
 }
 
 // take reports whether a connection becomes an event, and how many before it did not.
@@ -35,15 +35,15 @@ func (n *notices) take(now time.Time, target string) (skipped int, ok bool) {
 	if n.full.Before(now) {
 		n.full = now
 	}
-	last, known := n.told[target]
+	last, known := n.reported[target]
 	if known && now.Sub(last) < noticeRepeat || n.full.Sub(now) > (noticeBurst-1)*noticePause {
 		n.skipped++
 		return 0, false
 	}
-	if n.told == nil || len(n.told) >= noticeKept {
-		n.told = map[string]time.Time{}
+	if n.reported == nil || len(n.reported) >= noticeKept {
+		n.reported = map[string]time.Time{}
 	}
-	n.told[target] = now
+	n.reported[target] = now
 	n.full = n.full.Add(noticePause)
 	skipped, n.skipped = n.skipped, 0
 	return skipped, true

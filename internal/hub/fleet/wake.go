@@ -43,8 +43,7 @@ func (f *Fleet) Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Dur
 	return b, nil
 }
 
-// Visit is Enter for callers with read-only access and for requests of pages that nobody has
-// triggered: it does not wake a sandbox or keep it awake.
+// Visit is Enter for callers with read-only access and for automatic requests of pages: it does not wake a sandbox or keep it awake.
 func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
 	if sb.State != sandbox.Running {
 		return nil, op.Errorf(op.Conflict,

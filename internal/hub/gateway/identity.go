@@ -18,7 +18,7 @@ func (q request) asksIdentity(to target, sb sandbox.Sandbox) bool {
 	return q.method == http.MethodGet && to.port == 0 && to.path == identity.Path && fleet.IsNative(sb)
 }
 
-// noWake is the query parameter of requests that a page sends by itself.
+// noWake is the query parameter of automatic requests of a page.
 const noWake = "wake=false"
 
 // asksToStayAsleep reports whether a request must not wake the sandbox.
@@ -26,8 +26,8 @@ func (q request) asksToStayAsleep(to target) bool {
 	return to.port == 0 && slices.Contains(strings.Split(q.url.RawQuery, "&"), noWake)
 }
 
-// hubURL is the URL of the hub's page for a caller at a sandbox; empty for a caller with a link,
-// who cannot use the hub.
+// hubURL is the URL of the hub's page for a caller at a sandbox; empty for a caller with a share
+// link, which gives no access to the hub.
 func (p policy) hubURL(q request) string {
 	if q.shared {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 )
 
-// insideOps lists the operations that query the server inside a sandbox for people who look at it. They
+// insideOps lists the operations that query the server inside a sandbox for the dashboard. They
 // neither wake the sandbox nor keep it awake.
 func insideOps(s *Service) []op.Op {
 	return []op.Op{

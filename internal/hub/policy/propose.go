@@ -46,7 +46,7 @@ func propose(uses []egress.Use) []string {
 }
 
 // generalize replaces names under one domain by a rule for all its subdomains, if there are enough. It never
-// proposes a rule for a domain under which anybody can register names, such as co.uk or github.io.
+// proposes a rule for a public suffix such as co.uk or github.io, where others can register names.
 func generalize(names map[string]bool, enough int) map[string]bool {
 	out := maps.Clone(names)
 	below := map[string][]string{} // domain with port: names

@@ -50,7 +50,7 @@ func (p *Proxy) lookup(target string) socks.Reply {
 	}
 	asks, err := p.permitName(host)
 	if asks {
-		return socks.OK // not looked up: a name that nobody has approved must not leave the sandbox
+		return socks.OK // not looked up: a name without approval must not leave the sandbox
 	}
 	if err == nil {
 		if _, err = p.dialer.resolve(p.life, host); err == nil {

@@ -15,14 +15,14 @@ import (
 // attempt is a connection that the hub opens for a socket. A signal that interrupts the caller does not end it, as the kernel
 // continues to connect: most calls are repeated then, and some programs poll the socket.
 type attempt struct {
-	cookie   uint64 // of the socket
-	host     string
-	port     int
-	start    sync.Once
-	admitted chan struct{} // closed when the rules have allowed it
-	over     chan struct{} // closed when errno is set: the socket is connected, or has failed
-	errno    syscall.Errno
-	unheard  atomic.Bool // the program has not received that its socket is connecting
+	cookie      uint64 // of the socket
+	host        string
+	port        int
+	start       sync.Once
+	admitted    chan struct{} // closed when the rules have allowed it
+	over        chan struct{} // closed when errno is set: the socket is connected, or has failed
+	errno       syscall.Errno
+	unconfirmed atomic.Bool // the program has not received that its socket is connecting
 
 	once sync.Once
 	held chan struct{} // closed when the fields below are set
@@ -36,8 +36,8 @@ type attempt struct {
 type attempts struct {
 	mu  sync.Mutex
 	all map[uint64]*attempt // by cookie
-	// unheard are sockets that are connected, but whose call a signal interrupted before it returned.
-	unheard map[uint64]bool
+	// unreturned are sockets that are connected, but whose call a signal interrupted before it returned.
+	unreturned map[uint64]bool
 }
 
 const (
@@ -87,18 +87,18 @@ func (l *attempts) end(a *attempt) {
 func (l *attempts) keep(cookie uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unheard == nil || len(l.unheard) >= maxAttempts { // most of those were never repeated
-		l.unheard = map[uint64]bool{}
+	if l.unreturned == nil || len(l.unreturned) >= maxAttempts { // most of those were never repeated
+		l.unreturned = map[uint64]bool{}
 	}
-	l.unheard[cookie] = true
+	l.unreturned[cookie] = true
 }
 
 // take reports whether the next connect of a socket succeeds, once.
 func (l *attempts) take(cookie uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ok := l.unheard[cookie]
-	delete(l.unheard, cookie)
+	ok := l.unreturned[cookie]
+	delete(l.unreturned, cookie)
 	return ok
 }
 
@@ -120,7 +120,7 @@ func (a *attempt) hold(c *call, to netip.Addr) error {
 // finish connects the socket with the hub or, if the hub has failed, makes it fail. It returns the result.
 func (a *attempt) finish(hub *outbound.Connection, errno syscall.Errno) syscall.Errno {
 	if errno != 0 {
-		a.giveUp(errno)
+		a.cancel(errno)
 		if a.err == nil {
 			a.end.close()
 			a.fail()
@@ -132,7 +132,7 @@ func (a *attempt) finish(hub *outbound.Connection, errno syscall.Errno) syscall.
 	select {
 	case <-a.held:
 	case <-limit.C:
-		a.giveUp(unix.ECONNABORTED)
+		a.cancel(unix.ECONNABORTED)
 	}
 	if a.err != nil {
 		return unix.ECONNABORTED
@@ -150,8 +150,8 @@ func (a *attempt) finish(hub *outbound.Connection, errno syscall.Errno) syscall.
 	return 0
 }
 
-// giveUp prevents that the socket becomes connecting, unless it is.
-func (a *attempt) giveUp(errno syscall.Errno) {
+// cancel prevents the socket from connecting, unless it is already connecting.
+func (a *attempt) cancel(errno syscall.Errno) {
 	a.once.Do(func() { a.err = errno; close(a.held) })
 }
 

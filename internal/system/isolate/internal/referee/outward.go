@@ -132,10 +132,10 @@ func (o *outward) repeat(c *call, s *socket) {
 		if !c.fail(0) {
 			o.attempts.keep(s.cookie)
 		}
-	case a == nil || s.nonblocking && !a.unheard.Load():
+	case a == nil || s.nonblocking && !a.unconfirmed.Load():
 		c.proceed()
 	case s.nonblocking:
-		a.unheard.Store(!c.fail(unix.EINPROGRESS))
+		a.unconfirmed.Store(!c.fail(unix.EINPROGRESS))
 	default:
 		o.await(c, a)
 	}
@@ -172,11 +172,11 @@ func (o *outward) attempt(c *call, s *socket, to netip.AddrPort) {
 	if !c.waits() {
 		return // a signal interrupted it; if it is repeated, it finds the attempt
 	}
-	a.unheard.Store(s.nonblocking)
+	a.unconfirmed.Store(s.nonblocking)
 	if err := a.hold(c, to.Addr()); err != nil {
 		c.fail(errno(err))
 	} else if s.nonblocking {
-		a.unheard.Store(!c.fail(unix.EINPROGRESS))
+		a.unconfirmed.Store(!c.fail(unix.EINPROGRESS))
 	} else {
 		o.await(c, a)
 	}

@@ -100,7 +100,7 @@ func (s *socket) connect(e *end) error {
 // confirm makes the call of a socket that is connected return. First the kernel must know that connect has returned, because
 // the program may use the socket at once. It returns false if a signal has interrupted the call since then, so that
 // the kernel would report a repeated one as an error.
-func (s *socket) confirm(c *call, e *end) (heard bool) {
+func (s *socket) confirm(c *call, e *end) (returned bool) {
 	if !c.waits() {
 		return true // its repetition is another call, which the kernel can execute
 	}
