@@ -119,7 +119,7 @@ func TestAptIsNotInterrupted(t *testing.T) {
 	dir, env := checkout(t, "scripts/deps", "scripts/progress", "go.mod")
 	for name, text := range map[string]string{
 		"id": "echo 0", "unshare": "exit 1", "go": "echo go999", "make": ":", "apt-cache": "echo Package: git", "git": "",
-		"apt-get": `case "$*" in *update*) exit ;; esac; echo $$ >"$DIR/apt"; read -r <"$DIR/go-on"; echo >"$DIR/finished"`,
+		"apt-get": `case "$*" in *update*) exit ;; esac; echo $$ >"$DIR/apt"; read -r _ <"$DIR/go-on"; echo >"$DIR/finished"`,
 	} {
 		program(t, dir, "stubs/"+name, "#!/bin/sh\n"+text+"\n")
 	}
