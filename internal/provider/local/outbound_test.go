@@ -299,9 +299,12 @@ for family, to in (socket.AF_INET, (ok, 7)), (socket.AF_INET6, ("::ffff:" + ok, 
         now = s.connect_ex(to[:1] + (port,))
         if want and now == want: continue # the hub was faster
         check(now, errno.EINPROGRESS)
-        check([x[1] & select.EPOLLOUT for x in e.poll(60)], [select.EPOLLOUT])
+        # After a refusal, the kernel can report the error before it reports that the socket is writable.
+        ready = select.EPOLLOUT | (select.EPOLLERR if want else 0)
+        check([bool(x[1] & ready) for x in e.poll(60)], [True])
         error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        check(want if want and error == errno.ECONNRESET else error, want)
+        if want and error == errno.ECONNRESET: continue # see abort in package referee: the refusal follows
+        check(error, want)
         check(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), 0)
     s = socket.socket(family); s.setblocking(False)
     e = select.epoll(); e.register(s, select.EPOLLOUT)
