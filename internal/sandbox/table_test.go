@@ -111,7 +111,7 @@ func TestTableClose(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closed:
-			t.Error("closed with a call under way")
+			t.Error("closed with a call in progress")
 		default:
 		}
 		done()

@@ -75,7 +75,7 @@ await withPage(async (page) => {
   await tile(page, 4).getByText("then-2004").waitFor();
   await post(`api/v1/sandbox/${name(4)}/pause`, {});
   await until("a tile that falls asleep is grey and keeps its last picture", async () => (await page.locator(".tile.asleep pre").filter({ hasText: "then-2004" }).count()) === 1);
-  check(most <= 4, `${most} glances were under way at the same time`);
+  check(most <= 4, `${most} glances were in progress at the same time`);
   check(!(await page.evaluate(() => globalThis.attacked)) && (await page.locator(".tile pre img").count()) === 0, "what a sandbox said became markup");
 
   // A tile shows what changed last, its end at the bottom: the latest lines of a terminal, then an operation, with its failure.

@@ -46,7 +46,7 @@ export function Secrets() {
   };
   return html`<${Board} title="Secrets" error=${error} empty="No secrets. Sandboxes can use one without being able to read it." columns=${["Name", "Mode", "Hosts", ""]}
     rows=${list?.map((s) => html`<tr key=${s.name}><td>${s.name}</td><td>${s.mode || "–"}</td><td>${(s.hosts || []).join(", ") || "–"}</td><td class="acts"><${Remove} what=${`the secret ${s.name}`} path=${`secret/${encodeURIComponent(s.name)}`} onDone=${read} /></td></tr>`)}><button class="primary" onClick=${() => setAdding(true)}><${Sign} of="plus" />New secret</button><//>
-    ${adding && html`<${Dialog} title="New secret" onClose=${() => setAdding(false)}><form onSubmit=${add}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" /></label><label class="field"><span>Value</span><input name="value" type="password" required autocomplete="off" /></label><label class="field"><span>Hosts whose requests get it as a header; empty: given as a variable</span><input name="hosts" autocomplete="off" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Save</button></div></form><//>`}`;
+    ${adding && html`<${Dialog} title="New secret" onClose=${() => setAdding(false)}><form onSubmit=${add}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" /></label><label class="field"><span>Value</span><input name="value" type="password" required autocomplete="off" /></label><label class="field"><span>Hosts that receive it as a header. If empty, it is passed as an environment variable</span><input name="hosts" autocomplete="off" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Save</button></div></form><//>`}`;
 }
 
 /** @param {{ admin: boolean }} props */
@@ -54,7 +54,7 @@ export function Usage({ admin }) {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
   usePoll(() => call(api("usage"), { query: everybody(admin) }).then(set), 4000);
   const of = (/** @type {any} */ used, /** @type {any} */ limit, /** @type {(q: string) => string | number} */ show = (q) => q) => (limit && !/^0[a-zA-Z]*$/.test(limit) ? `${show(used)} of ${show(limit)}` : show(used));
-  return html`<${Board} title="Usage and quotas" empty="No usage yet." columns=${["Tenant", "Sandboxes", "CPU", "Memory", "Disk", "Calls under way", "CPU time", "Memory in use", "Sent", "Received"]}
+  return html`<${Board} title="Usage and quotas" empty="No usage yet." columns=${["Tenant", "Sandboxes", "CPU", "Memory", "Disk", "Calls in progress", "CPU time", "Memory in use", "Sent", "Received"]}
     rows=${list?.map((u) => html`<tr key=${u.user}><td>${u.user || "operator"}</td><td>${of(u.sandboxes, u.limits?.sandboxes)}</td><td>${of(u.cpu, u.limits?.cpu, (q) => quantity(q, true))}</td><td>${of(u.memory, u.limits?.memory, quantity)}</td><td>${of(u.disk, u.limits?.disk, quantity)}</td><td>${of(u.calls, u.limits?.calls)}</td><td>${Math.round(u.cpu_seconds)} s</td><td>${bytes(u.memory_bytes)}</td><td>${bytes(u.sent_bytes)}</td><td>${bytes(u.received_bytes)}</td></tr>`)} />`;
 }
 

@@ -1,5 +1,5 @@
-// The page of a person who may watch a sandbox but not act: its screen, its latest terminal, and what its agent does. The server
-// sends events only, so that there is nothing to press. What the sandbox shows is text and pictures.
+// The page for people who watch a sandbox and cannot act: its screen, its latest terminal, and the actions of its agent. The server
+// only sends events. What the sandbox shows is inserted as text and pictures, never as HTML.
 import { IconButton, Logo, Sign, at, html, nextTheme, plain, readEvents, recall, render, span, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
 import { hasExpired } from "../ui/session.js";
 

@@ -72,7 +72,7 @@ func TestFollowSendsChanges(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		// A watcher that is gone ends its stream, and so does the end of the service.
+		// A failed send ends the stream, and so does the end of the service.
 		if err := s.Follow(t.Context(), op.None{}, func(op.Event) error { return errDisconnected }); !errors.Is(err, errDisconnected) {
 			t.Errorf("got %v, want %v", err, errDisconnected)
 		}

@@ -29,7 +29,7 @@ type UsageOut struct {
 	CPU       string `json:"cpu" doc:"Sum of their CPU limits"`
 	Memory    string `json:"memory" doc:"Sum of their memory limits"`
 	Disk      string `json:"disk" doc:"Sum of their disk limits, plus snapshots, volumes, images and activity records"`
-	Calls     int    `json:"calls" doc:"Calls under way"`
+	Calls     int    `json:"calls" doc:"Calls in progress"`
 	Waiting   int    `json:"waiting" doc:"Creates that wait for their turn"`
 	Limits    Limits `json:"limits"`
 

@@ -32,7 +32,7 @@ type hubPods struct {
 	}
 }
 
-// testRealReplicas: of two hubs behind a Service, each is killed in turn under load, and no request fails but those that were under way.
+// testRealReplicas: of two hubs behind a Service, each is killed in turn under load, and only requests in progress fail.
 func testRealReplicas(k *real) {
 	k.installPair()
 	pods := k.awaitPair(func(ready, _ int) bool { return ready == 2 })

@@ -48,7 +48,7 @@ func (r *replicas) try(i int, name, command string) (string, error) {
 }
 
 // testReplicas: two hubs behind one address are killed in turn under load, and no request fails but those that
-// were under way at the one that was killed.
+// were in progress at the one that was killed.
 func testReplicas(t *testing.T) {
 	bin := t.TempDir()
 	testenv.Build(t, map[string]string{bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio"})
@@ -124,7 +124,7 @@ type load struct {
 	work               sync.WaitGroup
 }
 
-// loadWorkers is how many requests are under way at the same time.
+// loadWorkers is how many requests are in progress at the same time.
 const loadWorkers = 4
 
 // startLoad sends requests, each on a separate connection, which respond with "hello".
@@ -161,7 +161,7 @@ func startLoad(t *testing.T, try func(n int) (string, error)) *load {
 	return l
 }
 
-// kill calls kill, which ends a replica and returns when it is dead. Requests that are under way may fail.
+// kill calls kill, which ends a replica and returns when it is dead. Requests in progress may fail.
 func (l *load) kill(kill func()) {
 	l.kills.Add(1)
 	kill()
