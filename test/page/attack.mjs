@@ -36,7 +36,7 @@ check((await entries()).some((e) => e.op === "<i>xx</i>"), "the record cannot be
 
 const quiet = async (page, where) => {
   check(!(await page.evaluate(() => globalThis.attacked)), `${where}: what a sandbox wrote has run`);
-  const foreign = await page.evaluate(() => [...document.querySelectorAll("main script, #app script, #app svg:not(.sign), pre img, b img, summary img, li button b > *, td > img, .mono > img, iframe")].map((e) => e.outerHTML.slice(0, 100)));
+  const foreign = await page.evaluate(() => [...document.querySelectorAll("main script, #app script, #app svg[onload], #app svg[xmlns], pre img, b img, summary img, li button b > *, td > img, .mono > img, iframe")].map((e) => e.outerHTML.slice(0, 100)));
   check(foreign.length === 0, `${where}: what a sandbox wrote became markup: ${foreign}`);
 };
 
@@ -71,9 +71,16 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Wall", exact: true }).click();
   await page.locator(".tile img, .tile pre").first().waitFor();
   await quiet(page, "the wall");
-  await page.getByRole("button", { name: "More about a", exact: true }).click();
-  await page.getByRole("dialog").waitFor();
-  await quiet(page, "more about the sandbox");
+  const { id } = await post("api/v1/sandbox/a", undefined, "GET");
+  await page.goto(`${base}/#sandbox/${id}`);
+  const tabs = page.getByRole("navigation", { name: "Parts of the sandbox" });
+  const hostile = { Activity: "<i>xx</i>", "Changed files": "<img src=x" };
+  for (const name of ["Overview", "Processes", "Activity", "Logs", "Changed files", "Snapshots", "Links", "Settings"]) {
+    await tabs.getByRole("link", { name }).click();
+    await tabs.locator("[aria-current=page]").getByText(name).waitFor();
+    if (hostile[name]) await page.locator("main, #app").first().getByText(hostile[name]).first().waitFor();
+    await quiet(page, `the tab ${name}`);
+  }
   await page.goto(`${base}/sandbox/a/activity`);
   await page.locator(".steps").getByText("<i>xx</i>").first().waitFor();
   await steps(page, "the activity", (await entries()).length);

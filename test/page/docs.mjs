@@ -6,9 +6,9 @@ import { languages } from "../../web/docs/snippet.js";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, PYTHON: python } = process.env;
 
-// Examples are complete: no operation rejects their input. Examples that would stop the sandbox or access other hosts are only
-// composed.
-const left = new Set(["sandbox_tunnel", "shell_ws", "vnc_socket", "component_install", "browser_page_record", "display_record", "browser_restart", "proxy_diagnose", "browser_config", "proxy_set_upstream", "watch_wait", "browser_captcha_wait"]);
+// Examples are complete: no operation rejects their input. Examples that would stop the sandbox, access other hosts or never end
+// are only composed.
+const left = new Set(["sandbox_tunnel", "shell_ws", "vnc_socket", "component_install", "browser_page_record", "display_record", "browser_restart", "proxy_diagnose", "browser_config", "proxy_set_upstream", "watch_wait", "browser_captcha_wait", "sandbox_mirror"]);
 const schema = new Schema(await (await fetch(`${direct}/v1/openapi.json`)).json());
 const operations = Object.entries(schema.doc.paths).flatMap(([path, item]) => Object.entries(item).map(([method, op]) => ({ path, method, op })));
 let tried = 0;
@@ -27,8 +27,9 @@ for (const { path, method, op } of operations) {
   if (left.has(op.operationId) || fields.some((f) => f.name === "stream" && values.stream)) continue;
   if (values.selector) await fetch(direct + navigate, { method: "POST", headers: { "Content-Type": "application/json" }, body: example });
   const form = call.form && call.form.reduce((all, [name, value]) => { all.append(name, value); return all; }, new FormData());
-  const reply = await fetch(call.url, { method: call.method, headers: call.headers, body: form ?? (call.body === undefined ? undefined : JSON.stringify(call.body)), signal: AbortSignal.timeout(120_000) }).catch((error) => { throw new Error(`${op.operationId}: ${error}`); });
-  const text = await reply.text();
+  const failed = (error) => { throw new Error(`${op.operationId}: ${error}`); };
+  const reply = await fetch(call.url, { method: call.method, headers: call.headers, body: form ?? (call.body === undefined ? undefined : JSON.stringify(call.body)), signal: AbortSignal.timeout(120_000) }).catch(failed);
+  const text = await reply.text().catch(failed);
   tried++;
   if (/"timed? ?out|did not appear|no element matches|Timeout/i.test(text) && op.tags[0] === "browser") wrong.push(`${op.operationId}: ${text.slice(0, 300)}`);
   if (reply.status === 422 || reply.status === 405 || reply.status === 415) wrong.push(`${op.operationId}: ${reply.status} ${text.slice(0, 300)} for ${JSON.stringify(call.body)}`);

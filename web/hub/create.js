@@ -1,6 +1,6 @@
 // The dialog that creates a sandbox, and what an empty hub shows.
 import { CopyButton, Dialog, Sign, at, call, fail, html, quantity, span, toast, useEffect, useMemo, useState } from "../ui/ui.js";
-import { address, api, link } from "./sandbox.js";
+import { address, api, link, nameRule } from "./sandbox.js";
 
 /** @typedef {{ name: string, description: string, image: string, cpu_limit?: string, memory_limit?: string, disk_limit?: string }} Environment */
 
@@ -102,7 +102,7 @@ export function Create({ onClose, hub, environment = "" }) {
   const size = (/** @type {"cpu_limit" | "memory_limit" | "disk_limit"} */ name) => quantity(own?.[name] || hub.defaults[name], name === "cpu_limit").replace(/ .*/, "").replace("–", "no limit");
   return html`<${Dialog} title="New sandbox" onClose=${onClose}><form onSubmit=${submit}>
     ${environments && environments.length > 0 && html`<${Cards} list=${environments} chosen=${chosen} onChoose=${choose} hub=${hub} />`}
-    ${field("name", "Name", { placeholder: "chosen for you", autofocus: true, pattern: "[a-z0-9]([a-z0-9\\-]*[a-z0-9])?", maxlength: 50, title: "a to z, 0 to 9 and -" })}
+    ${field("name", "Name", { placeholder: "chosen for you", autofocus: true, ...nameRule })}
     <details open=${more} onToggle=${(/** @type {any} */ e) => setMore(e.target.open)}><summary>Advanced</summary><div class="form">
       ${field("cpu", "CPU limit, in cores", { type: "number", min: 0.05, step: 0.05, placeholder: size("cpu_limit") })}
       ${field("memory", "Memory limit, in GB", { type: "number", min: 0.06, step: 0.01, placeholder: gigabytes(own?.memory_limit || hub.defaults.memory_limit) })}

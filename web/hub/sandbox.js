@@ -9,6 +9,9 @@ export const api = (path) => `api/v1/${path}`;
 /** everybody returns the query that selects resources of all tenants, for administrators. @param {boolean} admin */
 export const everybody = (admin) => (admin ? { user: "*" } : {});
 
+/** nameRule is the attributes of a field for the name of a sandbox. Browsers ignore patterns with an unescaped dash in brackets. */
+export const nameRule = { pattern: "[a-z0-9]([a-z0-9\\-]*[a-z0-9])?", maxlength: 50, title: "a to z, 0 to 9 and -, not at the start or end" };
+
 /** box returns the API path of a sandbox. It uses the ID, because names are unique only per owner and administrators see all sandboxes. @param {Sandbox} sb */
 export const box = (sb, verb = "") => api(`sandbox/${encodeURIComponent(sb.id)}${verb ? `/${verb}` : ""}`);
 

@@ -3,7 +3,7 @@ import { Timeline } from "../activity/view.js";
 import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, html, plain, quantity, span, toast, usePoll, useEffect, useMemo, useState } from "../ui/ui.js";
 import { Chart } from "./chart.js";
 import { entriesOf, sound } from "./record.js";
-import { act, address, api, box, link } from "./sandbox.js";
+import { act, address, api, box, link, nameRule } from "./sandbox.js";
 import { clock, cores, coresOf, useOf } from "./state.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
@@ -157,7 +157,7 @@ export function Settings({ sb, reader }) {
   };
   const table = (/** @type {string} */ title, /** @type {[string, string][]} */ rows, /** @type {string} */ none) => html`<section class="card"><h3>${title}</h3>${rows.length === 0 ? html`<p class="dim">${none}</p>` : html`<dl class="facts">${rows.map(([k, v]) => html`<dt class="mono">${plain(k)}</dt><dd class="mono">${plain(v) || "–"}</dd>`)}</dl>`}</section>`;
   return html`<div class="split">
-    <section class="card"><h3>Name</h3><form class="row" onSubmit=${rename}><input name="name" aria-label="Name" value=${sb.name} disabled=${reader} required pattern="[a-z0-9][a-z0-9-]*" maxlength="50" autocomplete="off" />${!reader && html`<button>Rename</button>`}</form>
+    <section class="card"><h3>Name</h3><form class="row" onSubmit=${rename}><input name="name" aria-label="Name" value=${sb.name} disabled=${reader} required ...${nameRule} autocomplete="off" />${!reader && html`<button>Rename</button>`}</form>
       <h3>Network</h3><form class="stack" onSubmit=${save}><label class="field"><span>Connections to other hosts</span><select value=${mode} disabled=${reader} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="open">open, except private addresses</option><option value="allow">only some hosts</option><option value="none">none</option></select></label>
         ${mode === "allow" && html`<label class="field"><span>Allowed hosts</span><input name="allow" value=${sb.network.allow.join(", ")} placeholder="example.com, *.example.org" required disabled=${reader} /></label>`}${!reader && html`<div><button>Save</button></div>`}</form></section>
     ${table("Limits", [["CPU", quantity(sb.cpu_limit, true)], ["Memory", quantity(sb.memory_limit)], ["Disk", quantity(sb.disk_limit)]], "")}
