@@ -203,6 +203,22 @@ exit 7
 	}
 }
 
+// TestInstallationEndsQuietly: after the installation, make run prints nothing of its own.
+func TestInstallationEndsQuietly(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "tail")
+	dir, env := checkout(t, "scripts/serve")
+	program(t, dir, "scripts/deps", "#!/bin/sh\n")
+	program(t, dir, "bin/aio", `#!/bin/sh
+while [ -e "$AIO_INSTALLING" ]; do :; done
+`)
+	cmd := exec.CommandContext(t.Context(), "scripts/serve")
+	cmd.Dir, cmd.Env = dir, env
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 { // all that it started has ended
+		t.Errorf("got %q and error %v, want nothing", out, err)
+	}
+}
+
 // TestMakeRunWithoutRights: make run continues without optional packages, and prints one command that installs all of them.
 func TestMakeRunWithoutRights(t *testing.T) {
 	t.Parallel()
