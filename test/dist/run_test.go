@@ -203,7 +203,7 @@ exit 7
 	}
 }
 
-// TestInstallationEndsQuietly: after the installation, make run prints nothing of its own.
+// TestInstallationEndsQuietly: after the installation, make run prints nothing more.
 func TestInstallationEndsQuietly(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "tail")
