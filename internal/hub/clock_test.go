@@ -462,3 +462,44 @@ func TestEndOfE2BSandboxes(t *testing.T) {
 		q.want(2*time.Second, disk, sandbox.Stopped)
 	})
 }
+
+// TestDiskOfE2BSandboxes: the timeout and kill of an E2B client are final, unless the client wants to keep the disk. It is then
+// kept until it is killed, and can be restored for an hour after that.
+func TestDiskOfE2BSandboxes(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		create := func(in e2b.CreateIn) sandbox.Sandbox {
+			q.Helper()
+			in.TemplateID, in.Timeout = "base", new(60)
+			made, err := q.Hub.e2b.Create(q.Context(), in)
+			if err != nil {
+				q.Fatal(err)
+			}
+			sb, err := q.fleet.Find(q.Context(), made.SandboxID)
+			if err != nil {
+				q.Fatal(err)
+			}
+			return sb
+		}
+		kill := func(sb sandbox.Sandbox) {
+			q.Helper()
+			if _, err := q.Hub.e2b.Kill(q.Context(), e2b.IDIn{ID: sb.ID}); err != nil {
+				q.Error(err)
+			}
+		}
+		expires, killed, kept := create(e2b.CreateIn{}), create(e2b.CreateIn{}), create(e2b.CreateIn{AutoPause: true})
+		kill(killed)
+		q.want(61*time.Second, expires, "")
+		for _, sb := range []sandbox.Sandbox{expires, killed} {
+			q.undelete(lifecycle.UndeleteIn{Name: sb.ID}, "created with keep")
+		}
+		q.want(90*24*time.Hour, kept, sandbox.Paused)
+		kill(kept)
+		if _, err := q.fleet.Find(q.Context(), kept.ID); err == nil {
+			q.Error("the killed sandbox is still found")
+		}
+		q.undelete(lifecycle.UndeleteIn{Name: strings.ReplaceAll(kept.ID, "-", "")}, "")
+		q.want(0, kept, sandbox.Stopped)
+		kill(kept)
+		q.want(61*time.Minute, kept, "")
+	})
+}

@@ -118,7 +118,8 @@ type Lifetime struct {
 	// If Period is not 0, Timeout applies only while the sandbox runs: a sleeping sandbox does not
 	// expire, and a sandbox that is woken after its timeout gets this time again.
 	Period time.Duration `json:"period,omitempty"`
-	// If Keep is not 0, a sandbox that is not running is deleted after this time without use.
+	// Keep is not 0 for a sandbox whose owner wants its disk: deleted on request, it can be restored for a while. One that
+	// is not running is deleted after this time without use, unless it is Never.
 	Keep time.Duration `json:"keep,omitempty"`
 }
 

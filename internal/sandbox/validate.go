@@ -283,8 +283,8 @@ func (s Spec) checkLifetime() error {
 	if l.Period < 0 {
 		return fmt.Errorf("period %v: use a positive duration, or 0 for none", l.Period)
 	}
-	if l.Keep < 0 {
-		return fmt.Errorf("keep %v: use a positive duration, or 0 for no limit", l.Keep)
+	if l.Keep < Never {
+		return fmt.Errorf("keep %v: use a positive duration, 0 for none, or -1 for no limit", l.Keep)
 	}
 	switch l.IdlePolicy {
 	case "", IdleDelete, IdleStop, IdlePause:

@@ -86,9 +86,11 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 		return Created{}, err
 	}
 	sb, err := s.Sandboxes.MakeWith(ctx, made, func(spec *sandbox.Spec) {
+		// As clients expect, the timeout is the only deadline, and by default it is final.
 		spec.Lifetime = sandbox.Lifetime{Timeout: max(life, time.Second), IdleTimeout: sandbox.Never,
 			IdlePolicy: sandbox.IdleStop, Period: max(life, time.Second)}
-		if in.AutoPause {
+		if in.AutoPause { // its disk is wanted: asleep, it does not expire, and cove undelete restores it
+			spec.Lifetime.Keep = sandbox.Never
 			spec.Lifetime.EndPolicy = sandbox.IdlePause
 			if in.PauseDisk != nil && !*in.PauseDisk || !s.Provider.Abilities().Pause {
 				spec.Lifetime.EndPolicy = sandbox.IdleStop

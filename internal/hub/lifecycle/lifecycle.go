@@ -174,7 +174,7 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 	}
 	s.Fleet.SaveRecord(ctx, sb)
 	why := "its owner requested it"
-	if sb.Spec.Lifetime.Keep > 0 && s.Bin != nil && s.Bin.Put(ctx, sb) == nil {
+	if sb.Spec.Lifetime.Keep != 0 && s.Bin != nil && s.Bin.Put(ctx, sb) == nil {
 		why += fmt.Sprintf("; within %v minutes, cove undelete %s (POST /api/v1/sandbox/%[2]s/undelete) restores it",
 			trash.Keep.Minutes(), sb.Spec.Name)
 	} else if err := s.Provider.Delete(ctx, sb.ID); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -56,10 +57,13 @@ func (s *Service) Undelete(ctx context.Context, in UndeleteIn) (Object, error) {
 func takeDeleted(ctx context.Context, s *Service, name string) (sb sandbox.Sandbox, done func(), err error) {
 	call, err := op.CallOf(ctx), sandbox.ErrNotFound
 	if s.Bin != nil && call.Share == nil && sandbox.CheckName(name) == nil {
-		owner, admin := caller.Owner(ctx), caller.IsAdmin(call)
+		owner, admin, id := caller.Owner(ctx), caller.IsAdmin(call), name
+		if parsed, ok := naming.ParseE2BID(name); ok {
+			id = parsed
+		}
 		sb, done, err = s.Bin.Take(ctx, func(sb sandbox.Sandbox) bool {
 			own := sb.Spec.Owner == owner
-			return own && trash.Name(sb) == name || sb.ID == name && (own || admin)
+			return own && trash.Name(sb) == name || sb.ID == id && (own || admin)
 		})
 	}
 	if !errors.Is(err, sandbox.ErrNotFound) {
