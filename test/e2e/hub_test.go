@@ -272,7 +272,7 @@ print('saw', seen)
 func TestHubIsKilled(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
-	h.must(t, "create", "a", "--timeout", "90")
+	h.must(t, "create", "a", "--timeout", "90m")
 	h.must(t, "create", "b")
 	h.must(t, "pause", "b")
 	h.must(t, "exec", "a", "nohup sh -c 'while :; do date +%s%N > next; mv next beat; sleep 0.1; done' >/dev/null "+

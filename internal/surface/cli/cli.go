@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -73,9 +72,8 @@ type Config struct {
 	Short bool
 	// Program is the name of the program if errors of the server should name its commands instead of routes.
 	Program string
-	// Units are the units of numeric fields that are durations, by name. Flags accept durations such as 90m, and plain numbers of
-	// these units.
-	Units map[string]time.Duration
+	// Units are the units of numeric fields that are durations, by name. Their flags accept durations such as 90m.
+	Units map[string]Unit
 	// Select compiles an expression of --jq and -o jsonpath.
 	Select Select
 	// Presets are the defaults of verbs, by operation name.
@@ -346,7 +344,7 @@ func (v *value) String() string {
 
 // Type is shown by the help.
 func (v *value) Type() string {
-	if v.run != nil && v.run.Units[v.field.Name] > 0 {
+	if v.run != nil && v.run.Units[v.field.Name].Size > 0 {
 		return "duration"
 	}
 	return v.field.Type.Label()

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
@@ -151,7 +150,7 @@ func (r *run) request(ctx context.Context) (*http.Request, error) {
 			escaped := url.PathEscape(values[0])
 			path = strings.NewReplacer("{"+f.Name+"}", escaped, "{"+f.Name+"...}", escaped).Replace(path)
 		case op.Query:
-			if query[f.Name] = values; r.Units[f.Name] > 0 {
+			if query[f.Name] = values; r.Units[f.Name].Size > 0 {
 				v, err := r.value(f, values)
 				if err != nil {
 					return nil, err
@@ -213,12 +212,12 @@ func encode(v any) (string, io.Reader, error) {
 // value converts the text of a flag to the type of the field. "-" reads standard input.
 func (r *run) value(f *op.Field, values []string) (any, error) {
 	t := inner(f.Type)
-	if unit := r.Units[f.Name]; unit > 0 {
-		if text, err := inUnits(values[0], unit); err == nil {
-			return text, nil
+	if unit := r.Units[f.Name]; unit.Size > 0 {
+		text, err := unit.in(values[0])
+		if err != nil {
+			return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q: %v", flagName(f), values[0], err)}
 		}
-		return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not a duration; use a number and a unit, such as 90m or 2h",
-			flagName(f), values[0])}
+		return text, nil
 	}
 	switch t.Kind {
 	case op.String, op.Bytes:
@@ -249,22 +248,6 @@ func (r *run) value(f *op.Field, values []string) (any, error) {
 		return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not a valid %s", flagName(f), values[0], f.Type.Label())}
 	}
 	return json.RawMessage(values[0]), nil
-}
-
-// inUnits converts a duration to a number of units, which the operation expects. A plain number is already one.
-func inUnits(text string, unit time.Duration) (json.RawMessage, error) {
-	if json.Valid([]byte(text)) {
-		return json.RawMessage(text), nil
-	}
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); err != nil && ok {
-		d, err = time.ParseDuration(days + "h")
-		d *= 24
-	}
-	if err != nil {
-		return nil, err
-	}
-	return op.JSON(float64(d) / float64(unit))
 }
 
 // list accepts one JSON list, or one JSON value per flag.

@@ -34,7 +34,7 @@ func (o *execOptions) addTo(f *pflag.FlagSet) {
 	f.StringVar(&o.dir, "dir", "", "Working directory")
 	f.Lookup("dir").Hidden = true // the earlier name
 	f.StringVarP(&o.user, "user", "u", "", "User that runs the command, such as root; requires sudo in the sandbox")
-	f.DurationVar(&o.timeout, "timeout", 0, "Duration such as 30s after which the command is killed; 0: none")
+	cli.DurationVar(f, &o.timeout, "timeout", "Duration such as 30s after which the command is killed; 0: none")
 	f.BoolVarP(&o.interactive, "interactive", "i", false, "Forward standard input")
 	f.BoolVarP(&o.terminal, "tty", "t", false, "Run in a terminal")
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
 // groups are the verbs by purpose, in the order of the help.
@@ -65,7 +67,8 @@ var examples = map[string]string{
 }
 
 // Units are the fields that are durations.
-var Units = map[string]time.Duration{"timeout": time.Minute, "idle_timeout": time.Minute, "minutes": time.Minute, "days": 24 * time.Hour}
+var Units = map[string]cli.Unit{"timeout": {Size: time.Minute}, "idle_timeout": {Size: time.Minute},
+	"minutes": {Size: time.Minute, Named: true}, "days": {Size: 24 * time.Hour, Named: true}}
 
 // flagNames are the names of flags that have another name in the API, which stays valid.
 var flagNames = map[string]string{"labels": "label", "secrets": "secret", "volumes": "volume", "ports": "port"}

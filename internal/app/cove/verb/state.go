@@ -67,7 +67,7 @@ func (v *Verbs) wait() *cobra.Command {
 			return nil
 		})}
 	cmd.Flags().StringVar(&goal, "for", "running", "Status to wait for: running, paused, stopped, failed or deleted")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "Duration such as 30s after which wait fails; 0: none")
+	cli.DurationVar(cmd.Flags(), &timeout, "timeout", "Duration such as 30s after which wait fails; 0: none")
 	return cmd
 }
 
