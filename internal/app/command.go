@@ -49,7 +49,7 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 		ServerUsers: config.OfSudoer(client.ServerUsers), ServerUsersVariable: "AIO_SERVER_USERS"}
 	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "URL of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
 	verbs := cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err,
-		Person: func() bool { return host.IsTerminal(std.Out) }, Select: selectInHelper}
+		Person: func() bool { return host.IsTerminal(std.Out) }, Select: selectInHelper, Program: "aio"}
 	cli.Add(root, verbs)
 	cli.AddShort(root, verbs, shortVerbs...)
 	addMCP(root, to, std)

@@ -42,6 +42,7 @@ func TestGoldens(t *testing.T) {
 		t.Error(err)
 	}
 	testenv.Golden(t, root, "aio-openapi.json", indent(t, rest.OpenAPI(Title, "0.0.0", a.Table, rest.Guest)))
+	testenv.Golden(t, root, "aio-commands.txt", []byte(cli.WriteCommands(a.Table)))
 	testenv.Golden(t, root, "aio-mcp-tools.json", indent(t, a.tools.List("tools=all")))
 	cmd, err := AioCommand("0.0.0", nil, host.Streams{Out: io.Discard, Err: io.Discard})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/cove/verb"
@@ -37,7 +38,8 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 	_ = root.RegisterFlagCompletionFunc("context", t.Complete)
 	to.Resolve = t.Resolve
 	text := host.Streams{In: std.In, Out: cli.Writer(std.Out), Err: cli.Writer(std.Err)}
-	v := verb.New(verb.Config{Std: std, Text: text, Agent: "cove/" + version, Unsigned: login.Help, Table: table, Browse: browse,
+	v := verb.New(verb.Config{Std: std, Text: text, Agent: "cove/" + version, Unsigned: login.Help, Table: table, Inside: api.AioCommands,
+		Browse:  browse,
 		Address: func() string { return to.URL }, SignsIn: func() bool { return to.Token+to.Key != "" },
 		Dial: func() (*client.Client, error) {
 			if err := t.Resolve(); err != nil {

@@ -2,14 +2,41 @@ package cove
 
 import (
 	"bytes"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/app/cove/verb"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
+
+// TestErrorsOfSandboxesNameCommands: errors of the server in a sandbox name its routes. Users of cove read commands that they can
+// type, and flags.
+func TestErrorsOfSandboxesNameCommands(t *testing.T) {
+	t.Parallel()
+	table, err := verbTable("0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := verb.New(verb.Config{Table: table, Inside: api.AioCommands})
+	for message, want := range map[string]string{
+		"no session; list sessions with GET /v1/bash/sessions": "no session; list sessions with cove exec NAME aio bash sessions",
+		"no sandbox; list sandboxes with GET /api/v1/sandbox":  "no sandbox; list sandboxes with cove list",
+		"use POST /v1/nowhere":                                 "use POST /v1/nowhere",
+		"deleted; set idle_policy to stop":                     "deleted; set --idle-policy to stop",
+	} {
+		got := v.Explain(&client.Error{Status: http.StatusNotFound, Message: message})
+		if e, ok := errors.AsType[*client.Error](got); !ok || e.Status != http.StatusNotFound || !strings.HasSuffix(e.Message, want) {
+			t.Errorf("%s: got %v, want %s", message, got, want)
+		}
+	}
+}
 
 // TestVerbs runs the verbs for multiple tenants from the command line.
 func TestVerbs(t *testing.T) {

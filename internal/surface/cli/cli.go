@@ -70,7 +70,7 @@ type Config struct {
 	// Short prints lists as columns and text unmodified, even to a pipe. Otherwise a pipe gets
 	// JSON.
 	Short bool
-	// Program is the name of the program if errors of the server should name its commands instead of routes.
+	// Program is the name of the program if errors of the server should name its commands and flags instead of routes and fields.
 	Program string
 	// Units are the units of numeric fields that are durations, by name. Their flags accept durations such as 90m.
 	Units map[string]Unit

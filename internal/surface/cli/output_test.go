@@ -23,6 +23,11 @@ type nameIn struct {
 	Name string `path:"name" doc:"Name"`
 }
 
+type past struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
 type box struct {
 	Name    string    `json:"name"`
 	Status  string    `json:"status"`
@@ -48,6 +53,12 @@ func shortTool(t *testing.T) func(args ...string) (string, int) {
 		}),
 		op.New(op.Spec{Name: "box_rm", Route: "DELETE /v1/box/{name}", Tag: "t", Doc: "Delete."},
 			func(_ context.Context, in nameIn) (string, error) { return in.Name + " deleted", nil }),
+		op.New(op.Spec{Name: "box_past", Route: "GET /v1/past", Tag: "t", Doc: "List deletions.", Columns: []string{"name", "reason"}},
+			func(context.Context, none) ([]past, error) {
+				return []past{{"idle_policy", "idle; set idle_policy, or DELETE /v1/box/a"}}, nil
+			}),
+		op.New(op.Spec{Name: "box_set", Route: "PUT /v1/box", Tag: "t", Doc: "Set."},
+			func(context.Context, policyIn) (string, error) { return "", nil }),
 	})
 	server := httptest.NewServer(rest.New(rest.Config{Table: table}))
 	t.Cleanup(server.Close)
@@ -57,6 +68,7 @@ func shortTool(t *testing.T) func(args ...string) (string, int) {
 			RunE: func(*cobra.Command, []string) error { return nil }}
 		Add(root, Config{
 			Table: table, Client: &Client{URL: server.URL}, Stdout: &out, Stderr: &out, Person: func() bool { return false }, Short: true,
+			Program:  "t",
 			Select:   selectHere,
 			Presets:  map[string]Preset{"box_make": {Output: "name", Aliases: []string{"create"}}},
 			Complete: func(_ context.Context, o op.Op, field string) []string { return []string{o.Name + "-" + field} },
@@ -95,6 +107,7 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 		{"box rm a b", "a deleted\nb deleted\n"},
 		{"box rm a b -q", "a\nb\n"},
 		{"box show a b -q", "a\nb\n"},
+		{"box past", "NAME         REASON\nidle_policy  idle; set --idle-policy, or t box rm a\n"},
 		{"__complete box show ", "box_show-name\n:4\n"},
 		{"__complete box list -o ", "table\nwide\njson\nyaml\nname\n:4\n"},
 	} {
@@ -214,22 +227,43 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Errors of the server name its routes. Users of the command line read commands.
+type policyIn struct {
+	Idle string `json:"idle_policy" default:"" doc:"Policy"`
+}
+
+// Errors of the server name its routes and fields. Users of the command line read commands and flags.
 func TestErrorsNameCommands(t *testing.T) {
 	none := func(context.Context, none) (string, error) { return "", nil }
 	table := op.NewTable([]op.Op{
 		op.New(op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List."}, none),
 		op.New(op.Spec{Name: "box_show", Route: "GET /v1/box/{name}", Tag: "t", Doc: "Show."},
 			func(context.Context, nameIn) (string, error) { return "", nil }),
+		op.New(op.Spec{Name: "box_set", Route: "PUT /v1/box", Tag: "t", Doc: "Set."},
+			func(context.Context, policyIn) (string, error) { return "", nil }),
 		op.New(op.Spec{Name: "hidden", Route: "POST /v1/hidden", Tag: "t", Doc: "No verb.", NoVerb: true}, none),
 	})
 	for text, want := range map[string]string{
-		"list with GET /v1/box, or create":        "list with t box list, or create",
-		"see GET /v1/box/a.":                      "see t box show.",
-		"DELETE /v1/box and POST /v1/hidden stay": "DELETE /v1/box and POST /v1/hidden stay",
+		"list with GET /v1/box, or create":          "list with t box list, or create",
+		"see GET /v1/box/a.":                        "see t box show a.",
+		"t box show a (GET /v1/box/a) shows it":     "t box show a shows it",
+		"see GET /v1/box/{name}":                    "see t box show",
+		"set idle_policy, or max_age: 5":            "set --idle-policy, or max_age: 5",
+		`"idle_policy" {idle_policy} x_idle_policy`: `"idle_policy" {idle_policy} x_idle_policy`,
+		"idle_policy_x --idle_policy a/idle_policy": "idle_policy_x --idle_policy a/idle_policy",
+		"DELETE /v1/box and POST /v1/hidden stay":   "DELETE /v1/box and POST /v1/hidden stay",
 	} {
 		if got := Commands("t", table, text); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// Errors of a sandbox name routes of a table that the program does not have.
+func TestErrorsNameCommandsOfOthers(t *testing.T) {
+	none := func(context.Context, none) (string, error) { return "", nil }
+	text := WriteCommands(op.NewTable([]op.Op{op.New(op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List."}, none)}))
+	got := RouteCommands("t in", ReadCommands(text+"\nbroken\n"), "list with GET /v1/box or GET /v1/other")
+	if want := "list with t in box list or GET /v1/other"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

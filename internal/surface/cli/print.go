@@ -274,11 +274,19 @@ func (r *run) printRows(w io.Writer, list []any) {
 	for _, item := range list {
 		row := make([]string, len(names))
 		for i, name := range names {
-			row[i] = Line(human(name, item.(map[string]any)[name]))
+			row[i] = Line(r.told(name, human(name, item.(map[string]any)[name])))
 		}
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	tw.Flush()
+}
+
+// told rewrites a reason for users of the command line.
+func (r *run) told(name, text string) string {
+	if name != "reason" || r.Program == "" {
+		return text
+	}
+	return Commands(r.Program, r.Table, text)
 }
 
 // Age formats a time relative to the current time, such as 5m ago or in 2h.

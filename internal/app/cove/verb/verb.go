@@ -34,6 +34,7 @@ type Config struct {
 	Address func() string // of the hub, once Dial has been called
 	Agent   string        // User-Agent
 	Table   *op.Table     // of the hub's operations
+	Inside  string        // commands of aio, as cli.ReadCommands reads them
 	// Unsigned says what to do if the hub rejects a request without valid credentials.
 	Unsigned string
 	// Browse opens a page in the browser of this machine, if there is one.
@@ -111,12 +112,16 @@ func interrupted(ctx context.Context) int {
 	return 0
 }
 
-// Explain adds to the error of a request without valid credentials what to do.
+// execFlags are the flags for fields of commands in a sandbox.
+var execFlags = strings.NewReplacer("exec_dir", "--workdir", "hard_timeout", "--timeout")
+
+// Explain adds to the error of a request without valid credentials what to do. Other errors name commands instead of routes.
 func (v *Verbs) Explain(err error) error {
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusUnauthorized {
 		return &cli.Error{Code: cli.ExitAuth, Msg: err.Error() + "; " + v.Unsigned}
 	} else if ok && v.Table != nil {
-		return &client.Error{Status: e.Status, Message: cli.Commands("cove", v.Table, err.Error()), RetryAfter: e.RetryAfter}
+		text := cli.RouteCommands("cove exec NAME aio", cli.ReadCommands(v.Inside), cli.Commands("cove", v.Table, err.Error()))
+		return &client.Error{Status: e.Status, Message: execFlags.Replace(text), RetryAfter: e.RetryAfter}
 	}
 	return err
 }
