@@ -150,6 +150,59 @@ func TestExecFlags(t *testing.T) {
 	if out, _, code := h.cove(t, "", "exec", "-it", "a", line); code != 4 || !strings.Contains(out, "is a terminal") {
 		t.Errorf("got %q and exit code %d, want a terminal and 4", out, code)
 	}
+	const context = `test -t 0 && echo "got $(id -u) $PWD $A $B"`
+	if out, errs, code := h.cove(t, "", "exec", "-it", "-u", "root", "-w", "/tmp", "-e", "A=it's", "-e", "B=2", "a", context); code != 0 ||
+		!strings.Contains(out, "got 0 /tmp it's 2") {
+		t.Errorf("got %q, %q and exit code %d, want user, folder and variables of the terminal", out, errs, code)
+	}
+	for _, c := range []struct {
+		line, want string
+		code       int
+	}{
+		{"exec -it -w /missing a touch /tmp/ran", "/missing: No such file or directory", 126},
+		{"exec -it -w /missing -e A=1 a touch /tmp/ran", "/missing: No such file or directory", 126},
+		{"exec -it -e A-B=1 a touch /tmp/ran", "not a valid identifier", 126},
+		{"exec -w /missing a touch /tmp/ran", `--workdir "/missing" does not exist`, 1},
+		{"exec -it --timeout 5s a touch /tmp/ran", "--timeout does not apply to a terminal", 2},
+		{"exec -it a --session s touch /tmp/ran", "--session does not apply to a terminal", 2},
+		{"run -t --timeout 5s touch /tmp/ran", "--timeout does not apply to a terminal", 2},
+		{"run -d -p 8080:3000 --name web true", "cove port-forward web 8080:3000", 2},
+		{"run -d -p 8080:3000 true", "cove port-forward NAME 8080:3000", 2},
+	} {
+		out, errs, code := h.cove(t, "echo typed too late > /tmp/ran\n", strings.Fields(c.line)...)
+		if code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("cove %s: got %q, %q and exit code %d, want %q and %d", c.line, out, errs, code, c.want, c.code)
+		}
+	}
+	if out := h.must(t, "exec", "a", "ls /tmp"); strings.Contains(out, "ran") {
+		t.Errorf("got files %q, want no command run", out)
+	}
+	if out := h.must(t, "list", "-q"); out != "a\n" {
+		t.Errorf("got sandboxes %q, want none of the rejected runs", out)
+	}
+}
+
+// A command that the kernel killed because of the memory limit says so, and how to raise it.
+func TestOutOfMemoryIsReported(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "python3")
+	h := serveHub(t)
+	const want = "reached its memory limit of 96Mi"
+	eat := []string{"python3", "-c", "b = [bytearray(1 << 20) for _ in range(1 << 20)]"}
+	_, errs, code := h.cove(t, "", append([]string{"run", "--memory-limit", "96Mi", "--"}, eat...)...)
+	if code != 137 || !strings.Contains(errs, want) || !strings.Contains(errs, "--memory-limit") {
+		t.Errorf("run: got %q and exit code %d, want %q, the flag and 137", errs, code, want)
+	}
+	h.must(t, "create", "a", "--memory-limit", "96Mi")
+	if _, errs, code := h.cove(t, "", "exec", "a", "kill -9 $$"); code != 137 || errs != "" {
+		t.Errorf("a command that kills itself: got %q and exit code %d, want only 137", errs, code)
+	}
+	if _, errs, code = h.cove(t, "", append([]string{"exec", "a", "--"}, eat...)...); code != 137 || !strings.Contains(errs, want) {
+		t.Errorf("exec: got %q and exit code %d, want %q and 137", errs, code, want)
+	}
+	if out, errs, code := h.cove(t, "", append([]string{"exec", "-it", "a", "--"}, eat...)...); code != 137 || !strings.Contains(errs, want) {
+		t.Errorf("exec -it: got %q, %q and exit code %d, want %q and 137", out, errs, code, want)
+	}
 }
 
 // The end of a pipe ends what a terminal runs, also a program that has not started yet.

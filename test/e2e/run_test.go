@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -247,5 +248,71 @@ init:
 	}
 	if out := h.must(t, "down", "-f", file); out != "shop\n" {
 		t.Errorf("got %q, want the name", out)
+	}
+}
+
+// A service of run -p is reachable on this machine while the command runs, and its log can be followed from the last lines.
+func TestRunPublishes(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "python3")
+	h := serveHub(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, cove, "run", "-p", "0:3000", "--", "echo content > file; exec python3 -u -m http.server 3000")
+	cmd.Env = environment(t.TempDir(), h.env)
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(errs).ReadString('\n')
+	address, _, ok := strings.Cut(strings.TrimPrefix(line, "forwarding "), " to port 3000\n")
+	if err != nil || !ok {
+		t.Fatalf("got %q and error %v, want an address", line, err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "port 3000") {
+		t.Fatalf("got %q and error %v, want the server's output", line, err)
+	}
+	r, err := http.Get("http://" + address + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if body, err := io.ReadAll(r.Body); string(body) != "content\n" {
+		t.Errorf("got %q and error %v, want the file", body, err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, errs)
+	io.Copy(io.Discard, out)
+	if err := cmd.Wait(); exitCode(err) != 130 {
+		t.Errorf("got %v, want exit code 130", err)
+	}
+	if c, err := net.Dial("tcp", address); err == nil {
+		c.Close()
+		t.Error("the port is still open after the run")
+	}
+
+	h.must(t, "run", "-d", "--name", "w", "--", "seq 5; until [ -e go ]; do sleep 0.1; done; echo six; exec sleep 1000")
+	lines, interrupt := h.follow(t, "logs", "--tail", "2", "-f", "w")
+	read := func(want string) {
+		t.Helper()
+		if line, err := lines.ReadString('\n'); line != want+"\n" {
+			t.Errorf("got %q and error %v, want %q", line, err, want)
+		}
+	}
+	read("4")
+	read("5")
+	h.must(t, "exec", "w", "touch go")
+	read("six")
+	if err := interrupt(); exitCode(err) != 130 {
+		t.Errorf("got %v, want exit code 130", err)
 	}
 }

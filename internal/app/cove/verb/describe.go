@@ -26,7 +26,7 @@ func (v *Verbs) top() *cobra.Command {
 				if len(words) == 1 {
 					words = append(words, "-eo", "user,pid,pcpu,pmem,etime,args", "--sort=-pcpu")
 				}
-				return runner{v}.execute(cmd.Context(), c.Guest(args[0]), Quote(words), execOptions{})
+				return runner{v}.execute(cmd.Context(), c, args[0], Quote(words), execOptions{})
 			}
 			return v.topAll(cmd.Context(), c)
 		})}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func (v runner) exec() *cobra.Command {
 		Example: "  cove exec a ls -la /\n  cove exec -it a bash\n  cove exec a 'cd /tmp && ls | wc -l'\n  cove exec -u root a apt-get update\n" +
 			"  cat data.csv | cove exec -i a -- sort -u"}
 	run := v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
-		return v.execute(cmd.Context(), c.Guest(args[0]), commandLine(args[1:]), o)
+		return v.execute(cmd.Context(), c, args[0], commandLine(args[1:]), o)
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		// Flags can follow the name. The command's own flags, which follow the command, are not ours.
@@ -97,13 +98,56 @@ func asUser(user, line string) string {
 	return "exec sudo -n -E -u " + Quote([]string{user}) + " -- bash -c " + Quote([]string{line})
 }
 
+// check rejects flags that do not apply together.
+func (o *execOptions) check() error {
+	if _, err := parseEnv(o.env); err != nil {
+		return err
+	}
+	switch {
+	case o.terminal && o.timeout > 0:
+		return &cli.Error{Code: cli.ExitUsage, Msg: "--timeout does not apply to a terminal; omit -t, or run: timeout SECONDS COMMAND"}
+	case o.terminal && o.session != "":
+		return &cli.Error{Code: cli.ExitUsage, Msg: "--session does not apply to a terminal; omit -t, or join the session of a " +
+			"terminal with cove shell --session"}
+	}
+	return nil
+}
+
+// killed is the exit code of a command that SIGKILL ended.
+const killed = 128 + 9
+
 // execute runs a line in a sandbox, streams, and turns the command's exit code into ours.
-func (v runner) execute(ctx context.Context, g *client.Guest, line string, o execOptions) error {
+func (v runner) execute(ctx context.Context, c *client.Client, name, line string, o execOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	env, err := parseEnv(o.env)
 	if err != nil {
 		return err
 	}
-	line = asUser(o.user, line)
+	err = v.stream(ctx, c.Guest(name), asUser(o.user, line), env, o)
+	if e, ok := errors.AsType[*cli.Error](err); ok && e.Code == killed && e.Msg == "" {
+		e.Msg = outOfMemory(ctx, c, name)
+	}
+	return err
+}
+
+// outOfMemory says that a sandbox reached its memory limit; "" if it did not.
+func outOfMemory(ctx context.Context, c *client.Client, name string) string {
+	s, err := c.Stats(ctx, name)
+	if err != nil || s.OOMKills <= 0 {
+		return ""
+	}
+	limit := "its memory limit"
+	if sb, err := c.Get(ctx, name); err == nil && sb.MemoryLimit != "" {
+		limit += " of " + cli.Line(sb.MemoryLimit)
+	}
+	return fmt.Sprintf("killed: sandbox %q reached %s (processes killed so far: %d); create one with a larger --memory-limit",
+		cli.Line(name), limit, s.OOMKills)
+}
+
+// stream runs a line and forwards its input and output.
+func (v runner) stream(ctx context.Context, g *client.Guest, line string, env map[string]string, o execOptions) error {
 	if o.terminal {
 		return v.runInTerminal(ctx, g, line, o.dir, env)
 	}
@@ -123,20 +167,23 @@ func (v runner) execute(ctx context.Context, g *client.Guest, line string, o exe
 	return nil
 }
 
-// runInTerminal runs a line in a terminal, in place of its shell.
+// runInTerminal runs a line in a terminal, in place of its shell. If the folder does not exist or a variable cannot be set, the
+// shell reports it and ends.
 func (v runner) runInTerminal(ctx context.Context, g *client.Guest, line, dir string, env map[string]string) error {
-	var first strings.Builder
-	first.WriteString("clear; ")
+	steps := []string{"clear"}
 	if dir != "" {
-		first.WriteString("cd " + Quote([]string{dir}) + " && ")
+		steps = append(steps, "cd "+Quote([]string{dir})+orExit)
 	}
-	for name, value := range env {
-		first.WriteString("export " + name + "=" + Quote([]string{value}) + "; ")
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		steps = append(steps, "export "+Quote([]string{name + "=" + env[name]})+orExit)
 	}
-	first.WriteString("exec bash -c " + Quote([]string{line}) + "\n")
-	in := io.MultiReader(strings.NewReader(first.String()), v.Std.In, &endOfInput{ctx: ctx})
+	steps = append(steps, "exec bash -c "+Quote([]string{line})+"\n")
+	in := io.MultiReader(strings.NewReader(strings.Join(steps, "; ")), v.Std.In, &endOfInput{ctx: ctx})
 	return v.attach(ctx, g, client.ShellOptions{In: in, Out: v.Std.Out})
 }
+
+// orExit ends the shell if the step before it fails, with the code of a command that cannot be run.
+const orExit = " || exit 126"
 
 // endOfInput is what a terminal receives after the end of a pipe: Ctrl-D ends the input of the program, not the terminal. A
 // program that is starting discards it, so it is repeated.

@@ -1,10 +1,12 @@
 package verb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +37,7 @@ func (v runner) run() *cobra.Command {
 			"back into the folder SCRIPT-results.\n" +
 			"-d starts the command, prints the name of the sandbox, and keeps it; cove logs shows the output of the command.",
 		Example: "  cove run -- uname -a\n  cove run --image debian:12 -it -- bash\n  cove run analyse.py " +
-			"data.csv\n  cove run --name work -- git clone https://example.com/repo.git\n  cove run -d --name web -p 8080:3000 -- npm start"}
+			"data.csv\n  cove run --name work -- git clone https://example.com/repo.git\n  cove run -d --name web -p 3000 -- npm start"}
 	cmd.RunE = v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
 		var s *script
 		if cmd.ArgsLenAtDash() < 0 {
@@ -56,7 +58,7 @@ func (v runner) run() *cobra.Command {
 	f.StringVar(&o.create.Snapshot, "from-snapshot", "", "Snapshot to start from")
 	f.StringArrayVar(&o.create.Secrets, "secret", nil, "Secret to provide; repeatable")
 	f.StringArrayVarP(&o.ports, "publish", "p", nil,
-		"Port of the sandbox to reach on this machine, [LOCAL:]PORT, while the command runs; repeatable. With -d: print its URL")
+		"Port of the sandbox to reach on this machine, [LOCAL:]PORT, while the command runs; repeatable. With -d: PORT, to print its URL")
 	f.StringVar(&o.results, "results", "", "Folder for the results of a script; - copies nothing back. Default: SCRIPT-results")
 	f.BoolVar(&o.remove, "rm", false, "Delete the sandbox afterwards, even if it has a name")
 	f.BoolVar(&o.keep, "keep", false, "Keep the sandbox")
@@ -72,13 +74,17 @@ func (v runner) run() *cobra.Command {
 const cleanupTimeout = time.Minute
 
 func (v runner) runOnce(ctx context.Context, c *client.Client, o runOptions, s *script, args []string) (err error) {
-	if _, err := parseEnv(o.env); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	for _, spec := range o.ports {
 		_, port, err := parsePorts(spec)
 		if err != nil {
 			return err
+		}
+		if o.detach && strings.Contains(spec, ":") {
+			return &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("--publish %s: run -d returns, so it cannot listen on this machine; use "+
+				"-p %d, and then: cove port-forward %s %[1]s", spec, port, cmp.Or(o.create.Name, "NAME"))}
 		}
 		o.create.Ports = append(o.create.Ports, port)
 	}
@@ -118,7 +124,7 @@ func (v runner) runOnce(ctx context.Context, c *client.Client, o runOptions, s *
 		return err
 	}
 	defer stop()
-	err = v.execute(ctx, g, line, o.execOptions)
+	err = v.execute(ctx, c, sb.Name, line, o.execOptions)
 	if s != nil && ctx.Err() == nil {
 		err = errors.Join(err, v.fetchResults(ctx, g, s))
 	}
