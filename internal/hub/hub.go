@@ -181,7 +181,7 @@ func build(cfg Config, s stores) *Hub {
 	})
 	h.e2b = e2b.New(e2b.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
-		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout, Meter: h.inspect.Meter,
+		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout, Meter: h.inspect.Meter, Secrets: h.secrets,
 	})
 	h.tools = toolcatalog.New(toolcatalog.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools,
@@ -383,6 +383,7 @@ func (h *Hub) Begin(ctx context.Context) {
 		h.tasks.Go(func(ctx context.Context) { h.stores.keepMarks(ctx, h.cfg.Log) })
 	}
 	h.fleet.Begin()
+	h.tasks.Go(h.e2b.Begin)
 	if h.agentSandboxes != nil {
 		h.agentSandboxes.Serve(ctx)
 	}

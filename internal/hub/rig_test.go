@@ -54,6 +54,7 @@ type provider struct {
 	drowse atomic.Int64 // number of times that the sandbox is found suspended
 	mu     sync.Mutex
 	egress []net.Listener
+	stats  map[string]bool // IDs of measured sandboxes
 }
 
 func (p *provider) Abilities() sandbox.Abilities {
@@ -72,7 +73,13 @@ func (p *provider) Logs(_ context.Context, id string, max int64) ([]byte, error)
 	return text[len(text)-int(min(max, int64(len(text)))):], nil
 }
 
-func (p *provider) Stats(context.Context, string) (sandbox.Stats, error) {
+func (p *provider) Stats(_ context.Context, id string) (sandbox.Stats, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stats == nil {
+		p.stats = map[string]bool{}
+	}
+	p.stats[id] = true
 	return sandbox.Stats{CPU: 1500 * time.Millisecond, Memory: 42, Pids: 3, Disk: -1, Time: time.Now()}, nil
 }
 
@@ -85,6 +92,14 @@ func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
 	defer p.mu.Unlock()
 	p.egress = append(p.egress, l)
 	return l, err
+}
+
+// measured reports whether a sandbox was measured since the last call, and forgets it.
+func (p *provider) measured(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer delete(p.stats, id)
+	return p.stats[id]
 }
 
 // opened is how often an egress listener was opened.

@@ -258,25 +258,30 @@ func (r *rig) fetchOut(n int, host string) string {
 	return string(b)
 }
 
-// TestSecretIsBrokered: the egress proxy adds the current value for the named host and no other,
-// also after the hub was restarted.
-func TestSecretIsBrokered(t *testing.T) {
-	t.Parallel()
-	world := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "got "+r.Header.Get("Authorization"))
+// world makes sandboxes reach a server under all names. It replies with a header of the request.
+func world(t *testing.T, header string) func(*egress.Config) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "got "+r.Header.Get(header))
 	}))
-	defer world.Close()
-	var inside initServers
-	with := setup{more: inside.add, stores: openSecrets(t), hub: Config{changeEgress: func(c *egress.Config) {
+	t.Cleanup(server.Close)
+	return func(c *egress.Config) {
 		c.Self = func() []netip.Addr { return nil }
 		c.Resolve = func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
 		}
 		c.Dial = func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, "tcp", world.Listener.Addr().String())
+			return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
 		}
-	}}}
+	}
+}
+
+// TestSecretIsBrokered: the egress proxy adds the current value for the named host and no other,
+// also after the hub was restarted.
+func TestSecretIsBrokered(t *testing.T) {
+	t.Parallel()
+	var inside initServers
+	with := setup{more: inside.add, stores: openSecrets(t), hub: Config{changeEgress: world(t, "Authorization")}}
 	r := newRig(t, with)
 	set := func(value string) {
 		t.Helper()

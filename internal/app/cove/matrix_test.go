@@ -67,6 +67,7 @@ var special = map[string]request{
 	"sandbox_activity_list": {writes, "GET", ofSandbox + "/activity", "", 503},
 	"sandbox_signal":        {writes, "POST", ofSandbox + "/processes/1/signal", "{}", 503},
 
+	"e2b_other":          {looks, "GET", "/v2/none", "", 404},
 	"audit_tail":         {governs, "GET", "/api/v1/audit?minutes=0.001", "", 200},
 	"auth_create_ticket": {looks, "POST", "/tickets", "", 200},
 	"mcp":                {looks, "POST", "/mcp", `{"method":"tools/list"}`, 200},

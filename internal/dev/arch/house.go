@@ -274,7 +274,7 @@ hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming h
 hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
 	hub/lifecycle api/op sandbox
 hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/meter
-	hub/internal/token hub/lifecycle api/op sandbox
+	hub/internal/token hub/lifecycle hub/secret network/egress api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
 	hub/e2b hub/environment hub/fleet hub/gateway hub/inspect hub/policy hub/internal/audit hub/internal/history

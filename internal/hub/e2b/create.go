@@ -85,6 +85,10 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 	if err != nil {
 		return Created{}, err
 	}
+	if made.Secrets, err = s.rules.hold(ctx, in.Network); err != nil {
+		return Created{}, err
+	}
+	defer s.rules.release(ctx, made.Secrets)
 	sb, err := s.Sandboxes.MakeWith(ctx, made, func(spec *sandbox.Spec) {
 		// As clients expect, the timeout is the only deadline, and by default it is final.
 		spec.Lifetime = sandbox.Lifetime{Timeout: max(life, time.Second), IdleTimeout: sandbox.Never,
@@ -105,6 +109,9 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 		}
 		if in.Network != nil && in.Network.Public != nil && !*in.Network.Public {
 			naming.Annotate(spec, naming.AnnotationClosed, "true")
+		}
+		if in.Network != nil && in.Network.Mask != "" {
+			naming.Annotate(spec, naming.AnnotationMask, in.Network.Mask)
 		}
 	})
 	if err != nil {

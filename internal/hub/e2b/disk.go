@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -46,11 +47,37 @@ func snapshotOf(x disk.SnapshotOut) Snapshot {
 // underscore replaces _ in names of snapshots. E2B allows it; our names must be valid host names and Kubernetes names.
 const underscore = "-x5f-"
 
+// Names that begin or end with _ get an additional 0 there, because ours begin and end with a letter or digit. So do names that
+// would look like these.
+var (
+	beginsEscaped = regexp.MustCompile("^0*" + underscore)
+	endsEscaped   = regexp.MustCompile(underscore + "0*$")
+	beginsFilled  = regexp.MustCompile("^0+" + underscore)
+	endsFilled    = regexp.MustCompile(underscore + "0+$")
+)
+
 // ownName returns the name of a snapshot that a client knows under a name.
-func ownName(name string) string { return strings.ReplaceAll(name, "_", underscore) }
+func ownName(name string) string {
+	name = strings.ReplaceAll(name, "_", underscore)
+	if beginsEscaped.MatchString(name) {
+		name = "0" + name
+	}
+	if endsEscaped.MatchString(name) {
+		name += "0"
+	}
+	return name
+}
 
 // clientName is the inverse of ownName.
-func clientName(name string) string { return strings.ReplaceAll(name, underscore, "_") }
+func clientName(name string) string {
+	if beginsFilled.MatchString(name) {
+		name = name[1:]
+	}
+	if endsFilled.MatchString(name) {
+		name = name[:len(name)-1]
+	}
+	return strings.ReplaceAll(name, underscore, "_")
+}
 
 // SnapshotIn names a sandbox to save.
 type SnapshotIn struct {
@@ -129,6 +156,7 @@ func (s *Service) Fork(ctx context.Context, in ForkIn) ([]Forked, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.Meter.Watch(sb.ID)
 		out = append(out, Forked{s.created(ctx, sb)})
 	}
 	return out, nil

@@ -1,9 +1,8 @@
 // Package e2b implements the control API of E2B clients: sandboxes, snapshots and templates in their
 // terms.
 //
-// It only translates, and keeps no state. The same packages as
-// for our own API do the work, so the same owners, limits and audit log apply. Unsupported features
-// (builds, teams) return an explanation.
+// It only translates. The same packages as for our own API do the work, so the same owners, limits
+// and audit log apply. Unsupported features (builds, teams) return an explanation.
 package e2b
 
 import (
@@ -22,6 +21,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/hub/secret"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -37,6 +38,7 @@ type Fleet interface {
 	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
 	Start(ctx context.Context, id string, start func(context.Context, string) error) error
 	Observe(sandbox.Sandbox)
+	Egress(sandbox.Sandbox) *egress.Proxy
 }
 
 // Config of a Service.
@@ -50,13 +52,21 @@ type Config struct {
 	Domains      naming.Domains
 	MaxTimeout   time.Duration
 	Meter        *meter.Meter
+	Secrets      *secret.Service
 }
 
 // Service implements the operations.
-type Service struct{ Config }
+type Service struct {
+	Config
+	rules rulebook
+}
 
 // New returns the service.
-func New(cfg Config) *Service { return &Service{cfg} }
+func New(cfg Config) *Service {
+	s := &Service{Config: cfg}
+	s.rules.Config = &s.Config
+	return s
+}
 
 // Creates are the names of the operations that create one sandbox.
 var Creates = []string{"e2b_create", "e2b_create_v2"}
@@ -83,7 +93,8 @@ func destroys(s *op.Spec) { s.Destructive = true }
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	return slices.Concat(s.lifeOps(), s.diskOps(), s.inspectOps())
+	list := slices.Concat(s.lifeOps(), s.diskOps(), s.inspectOps())
+	return append(list, otherOp(list))
 }
 
 // lifeOps lists the operations on the life of sandboxes.
@@ -246,8 +257,13 @@ func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
 	if err != nil {
 		return Detail{}, err
 	}
-	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: sb.Spec.Network.Mode == sandbox.NetworkOpen,
-		Network: networkOf(sb.Spec)}
+	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: isOpen(sb.Spec.Network), Network: networkOf(sb.Spec)}
+	if rules := s.rules.of(ctx, sb.Spec); rules != nil {
+		if d.Network == nil {
+			d.Network = &Network{}
+		}
+		d.Network.Rules = rules
+	}
 	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[naming.AnnotationAutoResume] != "", OnTimeout: "kill"}
 	if sb.Spec.Lifetime.EndPolicy == sandbox.IdlePause || sb.Spec.Lifetime.EndPolicy == sandbox.IdleStop {
 		d.Lifecycle.OnTimeout = "pause"
@@ -261,5 +277,6 @@ func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
 // Kill deletes a sandbox.
 func (s *Service) Kill(ctx context.Context, in IDIn) (op.None, error) {
 	_, err := s.Sandboxes.Delete(ctx, lifecycle.NameIn{Name: in.ID})
+	s.rules.release(ctx, nil)
 	return op.None{}, err
 }

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func TestNetworkPolicy(t *testing.T) {
 			&environment.Policy{Mode: "allow", Allow: []string{"192.0.2.7", "!192.0.2.0/24", "*", "0.0.0.0/0", "::/0"}}},
 		"allow wins":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "open"}},
 		"allowed is open anyway":   {&Network{Allow: []string{"a.example"}}, nil, nil},
-		"empty rules mean nothing": {&Network{Rules: map[string]any{}, DNS: []string{}}, nil, nil},
+		"empty rules mean nothing": {&Network{Rules: json.RawMessage("{}"), Proxy: json.RawMessage("null"), DNS: []string{}}, nil, nil},
 		"name servers": {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"a.example", "1.1.1.1"}, DNS: []string{"1.1.1.1", "8.8.8.8"}}, nil,
 			&environment.Policy{Mode: "allow", Allow: []string{"a.example", "1.1.1.1", "8.8.8.8"}}},
 		"name servers without names": {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"192.0.2.7"}, DNS: []string{"1.1.1.1"}}, nil,
@@ -113,14 +114,49 @@ func TestNetworkPolicy(t *testing.T) {
 	for want, network := range map[string]*Network{
 		"use at most 10":          {DNS: many},
 		"use an IPv4 address":     {DNS: []string{"2001:db8::1"}},
-		"network.rules":           {Rules: map[string]any{"a.example": []any{1}}},
-		"network.maskRequestHost": {Mask: "a.example"},
-		"network.egressProxy":     {Proxy: "http://proxy.example"},
+		"network.maskRequestHost": {Mask: "a.example/x"},
+		"network.egressProxy":     {Proxy: json.RawMessage(`{"address":"proxy.example:1080"}`)},
 		"network.dnsServers":      {DNS: []string{"dns.example"}},
 		"network.denyOut":         {Deny: []string{"a.example"}},
 	} {
 		if got, err := network.policy(nil); !isInvalid(err, want) {
 			t.Errorf("%s: got %+v %v, want an error that names it", want, got, err)
+		}
+	}
+}
+
+// TestMask: a mask is a host name, with or without a port.
+func TestMask(t *testing.T) {
+	t.Parallel()
+	for mask, valid := range map[string]bool{
+		"": true, "localhost": true, "app.example": true, "app.example:8080": true, "app.example:${PORT}": true,
+		"${PORT}-app.example": true, "my_app": true, "localhost:": false, ":80": false, "a b": false, "a\r\nX-Evil: 1": false,
+		"a/b": false, "a:80:80": false, "a:99999": false, "user@host": false, "ü.example": false, strings.Repeat("a", 254): false,
+	} {
+		if err := (&Network{Mask: mask}).checkMask(); valid && err != nil || !valid && !isInvalid(err, "network.maskRequestHost") {
+			t.Errorf("%q: got %v, want valid %v", mask, err, valid)
+		}
+	}
+}
+
+// TestRuleHeaders: the headers of rules are translated exactly, or rejected.
+func TestRuleHeaders(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]map[field]string{
+		"": {}, "null": {}, "{}": {}, `{"a.example":[]}`: {}, `{"a.example":[{}]}`: {}, `{"a.example":[{"transform":null}]}`: {},
+		`{"A.example":[{"transform":{"headers":{"x-key":"1","X-Other":"2"}}},{"transform":{"headers":{"X-Key":"3"}}}]}`: {
+			{"a.example", "X-Key"}: "3", {"a.example", "X-Other"}: "2"},
+	} {
+		got, err := (&Network{Rules: json.RawMessage(text)}).headers()
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: got %v %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{`[]x`, `[1]`, `"a"`, `{"a.example":{}}`, `{"a.example":[1]}`, `{"a.example":[{"block":true}]}`,
+		`{"a.example":[{"transform":{"path":"/"}}]}`, `{"a.example":[{"transform":{"headers":{"A":1}}}]}`,
+		`{"a.example":[{"transform":{"headers":{"A":"Bearer ${e2b.identity.tokens.aws}"}}}]}`} {
+		if got, err := (&Network{Rules: json.RawMessage(text)}).headers(); !isInvalid(err, "network.rules") {
+			t.Errorf("%s: got %v %v, want an error that names the field", text, got, err)
 		}
 	}
 }
@@ -147,6 +183,25 @@ func TestNetworkOf(t *testing.T) {
 	got := networkOf(sandbox.Spec{Network: sandbox.Network{Mode: sandbox.NetworkAllow, Allow: policy.Allow}})
 	if !slices.Equal(got.Deny, denies.Deny) || !slices.Equal(got.Allow, denies.Allow) {
 		t.Errorf("denied addresses: got %+v, want %+v", got, denies)
+	}
+	for _, c := range []struct {
+		network sandbox.Network
+		open    bool
+	}{
+		{sandbox.Network{Mode: sandbox.NetworkOpen}, true},
+		{sandbox.Network{Mode: sandbox.NetworkAllow, Allow: policy.Allow}, true},
+		{sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"192.0.2.7"}}, false},
+		{sandbox.Network{Mode: sandbox.NetworkAllow}, false},
+		{sandbox.Network{Mode: sandbox.NetworkNone}, false},
+	} {
+		if got := isOpen(c.network); got != c.open {
+			t.Errorf("%+v: got open %v, want %v", c.network, got, c.open)
+		}
+	}
+	var masked sandbox.Spec
+	naming.Annotate(&masked, naming.AnnotationMask, "app.example:${PORT}")
+	if n := networkOf(masked); n == nil || n.Mask != "app.example:${PORT}" {
+		t.Errorf("masked host: got %+v, want the mask", n)
 	}
 	var closed sandbox.Spec
 	naming.Annotate(&closed, naming.AnnotationClosed, "true")
@@ -184,7 +239,8 @@ func TestListed(t *testing.T) {
 // TestSnapshotNames: names with underscores are valid names of the hub, and clients get them back.
 func TestSnapshotNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a", "snap-test_1", "a_b__c", "x5f", "a-x5-f_b"} {
+	for _, name := range []string{"a", "snap-test_1", "a_b__c", "x5f", "a-x5-f_b",
+		"_a", "a_", "_a_", "__a", "a__", "_", "__", "0_a", "a_0", "0_0", "00_0", "_0", "0"} {
 		own := ownName(name)
 		if err := sandbox.CheckName(own); err != nil || clientName(own) != name {
 			t.Errorf("%q: got %q, %q and %v, want a valid name for it", name, own, clientName(own), err)

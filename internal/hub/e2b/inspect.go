@@ -184,21 +184,37 @@ func (s *Service) SetNetwork(ctx context.Context, in NetworkIn) (op.None, error)
 	if err != nil {
 		return op.None{}, err
 	}
-	mode := lifecycle.SetNetworkIn{Name: in.ID, Mode: string(sandbox.NetworkOpen)}
-	if policy != nil {
-		mode.Mode, mode.Allow = policy.Mode, policy.Allow
-	}
-	if _, err := s.Sandboxes.SetNetwork(ctx, mode); err != nil || in.Public == nil {
-		return op.None{}, err
-	}
 	sb, err := s.Fleet.Find(ctx, in.ID)
 	if err != nil {
 		return op.None{}, err
 	}
+	names, err := s.rules.hold(ctx, &in.Network)
+	if err != nil {
+		return op.None{}, err
+	}
+	defer s.rules.release(ctx, names)
+	if err := checkRules(sb, names); err != nil {
+		return op.None{}, err
+	}
+	mode := lifecycle.SetNetworkIn{Name: in.ID, Mode: string(sandbox.NetworkOpen)}
+	if policy != nil {
+		mode.Mode, mode.Allow = policy.Mode, policy.Allow
+	}
+	if _, err := s.Sandboxes.SetNetwork(ctx, mode); err != nil {
+		return op.None{}, err
+	}
+	if err := s.rules.replace(ctx, sb, names); err != nil || in.Public == nil && in.Mask == "" {
+		return op.None{}, err
+	}
 	_, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
-		delete(spec.Annotations, naming.AnnotationClosed)
-		if !*in.Public {
+		if in.Public != nil {
+			delete(spec.Annotations, naming.AnnotationClosed)
+		}
+		if in.Public != nil && !*in.Public {
 			naming.Annotate(spec, naming.AnnotationClosed, "true")
+		}
+		if in.Mask != "" {
+			naming.Annotate(spec, naming.AnnotationMask, in.Mask)
 		}
 		return nil
 	})

@@ -36,6 +36,19 @@ type Metric struct {
 	DiskTotal int64     `json:"diskTotal"`
 }
 
+// Begin continues to measure the sandboxes of E2B clients after a restart of the hub.
+func (s *Service) Begin(ctx context.Context) {
+	list, err := s.Provider.List(ctx, sandbox.Filter{})
+	if err != nil {
+		return // their first request for metrics starts it
+	}
+	for _, sb := range list {
+		if _, ok := sb.Spec.Annotations[naming.AnnotationTemplate]; ok {
+			s.Meter.Watch(sb.ID)
+		}
+	}
+}
+
 // metricOf describes a sample.
 func (s *Service) metricOf(sb sandbox.Sandbox, x meter.Sample) Metric {
 	l := s.listed(sb)

@@ -1,8 +1,11 @@
 package e2b
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
@@ -17,9 +20,9 @@ type Network struct {
 	Deny   []string `json:"denyOut" nullable:"true" doc:"Denied addresses and ranges; 0.0.0.0/0 means all. allowOut takes precedence"`
 	Public *bool    `json:"allowPublicTraffic" doc:"false: its ports require the traffic token, even if the hub has public ports"`
 
-	Rules any    `json:"rules,omitempty" doc:"Not supported"`
-	Mask  string `json:"maskRequestHost,omitempty" default:"" nullable:"true" doc:"Not supported"`
-	Proxy any    `json:"egressProxy,omitempty" doc:"Not supported"`
+	Rules json.RawMessage `json:"rules,omitempty" doc:"Headers that requests to a host get, which programs inside do not see"`
+	Mask  string          `json:"maskRequestHost,omitempty" default:"" nullable:"true" doc:"Host header for ports; ${PORT} is the port"`
+	Proxy json.RawMessage `json:"egressProxy,omitempty" doc:"Not supported"`
 
 	DNS []string `json:"dnsServers,omitempty" nullable:"true" doc:"IPv4 addresses that are allowed in addition to allowOut"`
 }
@@ -42,14 +45,11 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 		}
 		return nil, nil
 	}
-	for name, given := range map[string]bool{"rules": isGiven(n.Rules), "maskRequestHost": n.Mask != "",
-		"egressProxy": isGiven(n.Proxy)} {
-		if given {
-			return nil, op.Errorf(op.Invalid, "network.%s: this hub does not support it; omit it", name)
-		}
+	if isGiven(n.Proxy) {
+		return nil, op.Errorf(op.Invalid, "network.egressProxy: this hub connects to destinations itself; omit it")
 	}
 	servers, err := n.servers()
-	if err != nil {
+	if err := cmp.Or(err, n.checkMask()); err != nil {
 		return nil, err
 	}
 	var denied []string
@@ -107,29 +107,40 @@ func (n *Network) servers() (out []string, err error) {
 	return out, nil
 }
 
-func isGiven(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return false
-	case []any:
-		return len(v) > 0
-	case map[string]any:
-		return len(v) > 0
+// portVariable is replaced with the port in a mask.
+const portVariable = "${PORT}"
+
+// checkMask checks the Host header for requests to ports.
+func (n *Network) checkMask() error {
+	host := strings.ReplaceAll(n.Mask, portVariable, "65535")
+	name, port, hasPort := strings.Cut(host, ":")
+	_, err := strconv.ParseUint(port, 10, 16)
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
+	if n.Mask != "" && (name == "" || len(name) > maxHost || strings.Trim(name, letters) != "" || hasPort && err != nil) {
+		return op.Errorf(op.Invalid, "network.maskRequestHost %.60q: use a host name such as app.example, or app.example:${PORT}", n.Mask)
 	}
-	return true
+	return nil
+}
+
+// maxHost is the maximum length of a host name.
+const maxHost = 253
+
+// isGiven reports whether a field has a value.
+func isGiven(v json.RawMessage) bool {
+	return !slices.Contains([]string{"", "null", "{}", "[]"}, string(v))
 }
 
 // networkOf returns the network of a sandbox; nil: the default.
 func networkOf(spec sandbox.Spec) *Network {
-	n := &Network{}
+	n := &Network{Mask: spec.Annotations[naming.AnnotationMask]}
 	switch spec.Network.Mode {
 	case sandbox.NetworkNone:
 		n.Deny = everything[:1]
 	case sandbox.NetworkAllow:
 		n.Deny, n.Allow = everything[:1], spec.Network.Allow
-		if own := len(n.Allow) - len(others); own >= 0 && slices.Equal(n.Allow[own:], others) {
+		if isOpen(spec.Network) {
 			n.Deny, n.Allow = nil, nil
-			for _, rule := range spec.Network.Allow[:own] {
+			for _, rule := range spec.Network.Allow[:len(spec.Network.Allow)-len(others)] {
 				if denied, ok := strings.CutPrefix(rule, deny); ok {
 					n.Deny = append(n.Deny, denied)
 				} else {
@@ -141,8 +152,14 @@ func networkOf(spec sandbox.Spec) *Network {
 	if spec.Annotations[naming.AnnotationClosed] != "" {
 		n.Public = new(false)
 	}
-	if n.Deny == nil && n.Public == nil {
+	if n.Deny == nil && n.Public == nil && n.Mask == "" {
 		return nil
 	}
 	return n
+}
+
+// isOpen reports whether programs can reach all destinations, except for some.
+func isOpen(n sandbox.Network) bool {
+	return n.Mode == sandbox.NetworkOpen || n.Mode == sandbox.NetworkAllow && len(n.Allow) >= len(others) &&
+		slices.Equal(n.Allow[len(n.Allow)-len(others):], others)
 }

@@ -70,6 +70,11 @@ func (p policy) locateE2B(q request, find lookup) (target, bool) {
 	return target{}, false
 }
 
+// isPort reports whether an E2B client addresses a port of programs, and not a service of E2B.
+func (t target) isPort() bool {
+	return t.e2b && t.port != daemonPort && t.port != interpreterPort
+}
+
 // parseLink returns the content of a signed URL.
 func parseLink(method string, u *url.URL) (token.Link, bool) {
 	if u.Path != filesPath {

@@ -68,6 +68,9 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 	if x.port == 0 && isPreviewName(out.Host) {
 		out.Host = "localhost"
 	}
+	if mask := x.sandbox.Spec.Annotations[naming.AnnotationMask]; mask != "" && x.isPort() {
+		out.Host = strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(x.port))
+	}
 	hideForeignOrigin(out)
 	if id, _ := auth.FromContext(r.In.Context()); id.Via == auth.ViaPass || id.Via == auth.ViaVisit {
 		hideFetch(out) // the URL contains its own credential, so the page that opened it does not matter

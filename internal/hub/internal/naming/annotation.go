@@ -10,6 +10,7 @@ const (
 	AnnotationMetadata   = "cove/metadata"    // key-value pairs of an E2B client, as JSON
 	AnnotationAutoResume = "cove/auto-resume" // requests of E2B clients wake it
 	AnnotationClosed     = "cove/closed"      // its ports are not public
+	AnnotationMask       = "cove/mask-host"   // Host header of requests of E2B clients to its ports; ${PORT} is the port
 	AnnotationTemplate   = "cove/template"    // the template that an E2B client named
 	AnnotationTrust      = "cove/trust"       // its programs trust the hub's certificate authority
 	AnnotationSecrets    = "cove/secrets"     // names of the secrets that it uses, comma-separated
