@@ -113,7 +113,7 @@ func (h *hub) write(n int) bool {
 	written := time.Since(began)
 	w.pods.known(ids, old)
 	h.ids = append(h.ids, ids...)
-	ok := w.within(20*time.Minute, func() bool { return w.pods.count() >= len(h.ids) })
+	ok := testenv.Within(20*time.Minute, func() bool { return w.pods.count() >= len(h.ids) })
 	fmt.Printf("%d more sandboxes written in %v, ready after %v\n", n, written.Round(time.Second), time.Since(began).Round(time.Second))
 	h.start()
 	return ok
@@ -168,7 +168,7 @@ func (h *hub) measure() {
 // claims measures the rate at which warm sandboxes are assigned.
 func (h *hub) claims() {
 	w := h.w
-	if !w.within(5*time.Minute, func() bool { return h.metric(`cove_pool_ready{environment="aio"}`) >= warm }) {
+	if !testenv.Within(5*time.Minute, func() bool { return h.metric(`cove_pool_ready{environment="aio"}`) >= warm }) {
 		fmt.Printf("claims: the pool was not full in time\n")
 		return
 	}
@@ -217,7 +217,7 @@ func (h *hub) events() {
 		}
 	})
 	changed := time.Since(began)
-	all := h.w.within(time.Minute, func() bool { return got.Load() >= readers*changes })
+	all := testenv.Within(time.Minute, func() bool { return got.Load() >= readers*changes })
 	fmt.Printf("events                    %.0f changes/s, %.0f events/s to %d readers, all of them: %v, processor "+
 		"for one change %v\n", changes/changed.Seconds(), float64(got.Load())/time.Since(began).Seconds(), readers,
 		all, (h.used()-before)/changes)

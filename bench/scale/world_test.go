@@ -179,20 +179,9 @@ func (w *world) parallel(n int, f func(i int)) {
 // wait polls until a condition is true.
 func (w *world) wait(what string, limit time.Duration, ok func() bool) {
 	w.b.Helper()
-	if !w.within(limit, ok) {
+	if !testenv.Within(limit, ok) {
 		w.b.Fatalf("%s: timeout after %v", what, limit)
 	}
-}
-
-func (w *world) within(limit time.Duration, ok func() bool) bool {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(limit); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // pods serves all Pods: each has a tunnel with the key of its Secret, and all tunnels share one server.

@@ -481,11 +481,7 @@ func poll(t testing.TB, what string, ok func() bool) { t.Helper(); testenv.Poll(
 func contextUntil(t testing.TB, ok func() bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil && !ok() {
-			<-tick.C
-		}
+		testenv.Eventually(func() bool { return ctx.Err() != nil || ok() })
 		cancel()
 	}()
 	return ctx, cancel

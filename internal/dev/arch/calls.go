@@ -73,9 +73,14 @@ func (r Rules) callsOf(name string) []int {
 	return which
 }
 
+// zeroReads is a type whose zero value reads the environment: an http.Client without a
+// transport uses the default transport.
+const zeroReads = "net/http.Client"
+
 // usesOf maps nodes to the names of other packages that they refer to. A literal of a
-// type has the name of the type with "{}", unless it sets a transport: an http.Client
-// without one uses the default transport, which reads the environment.
+// type, unless it sets a transport, has the name of the type with "{}". So has every other
+// use of zeroReads as a value: a variable, a field, or an argument of new. A call that
+// leaves the choice of a folder to the environment has the name of the function with "()".
 func usesOf(f *file) map[ast.Node]string {
 	imports := f.imports()
 	resolve := func(e ast.Expr) string {
@@ -87,15 +92,25 @@ func usesOf(f *file) map[ast.Node]string {
 		return ""
 	}
 	out := map[ast.Node]string{}
+	noValue := map[ast.Node]bool{} // pointers to types, and types of literals
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			if name := resolve(n); name != "" {
+			if name := resolve(n); name == zeroReads && !noValue[n] {
+				out[n] = name + "{}"
+			} else if name != "" {
 				out[n] = name
 			}
+		case *ast.StarExpr:
+			noValue[n.X] = true
 		case *ast.CompositeLit:
+			noValue[n.Type] = true
 			if name := resolve(n.Type); name != "" && !slices.ContainsFunc(n.Elts, isTransport) {
 				out[n] = name + "{}"
+			}
+		case *ast.CallExpr:
+			if name := resolve(n.Fun); name != "" && len(n.Args) > 0 && isEmptyString(n.Args[0]) {
+				out[n] = name + "()"
 			}
 		}
 		return true
@@ -105,9 +120,10 @@ func usesOf(f *file) map[ast.Node]string {
 
 func isTransport(e ast.Expr) bool {
 	pair, ok := e.(*ast.KeyValueExpr)
-	if !ok {
-		return false
-	}
-	key, ok := pair.Key.(*ast.Ident)
-	return ok && key.Name == "Transport"
+	return ok && nameOf(pair.Key) == "Transport" && nameOf(pair.Value) != "nil"
+}
+
+func isEmptyString(e ast.Expr) bool {
+	lit, ok := e.(*ast.BasicLit)
+	return ok && (lit.Value == `""` || lit.Value == "``")
 }

@@ -22,6 +22,11 @@ var calls = []Call{
 	}, environReason},
 	{"environment", "os.Getenv", []string{"internal/config", "internal/system/sudo"}, environReason},
 	{"environment", "os.UserConfigDir", []string{"internal/config"}, environReason},
+	{"environment", "os/user.Current", []string{"internal/app"}, environReason}, // USER, for a user without an entry
+	{"environment", "os.TempDir os.CreateTemp() os.MkdirTemp()", []string{ // TMPDIR
+		"internal/guest/convert", "internal/guest/internal/document", "internal/guest/internal/kernel", "internal/guest/node",
+		"internal/guest/page/internal/content", "internal/guest/workbench", "internal/surface/rest",
+	}, "TMPDIR decides where the file is: use a folder of the settings"},
 	{"environment", "os.LookupEnv os.ExpandEnv os.Setenv os.Unsetenv os.Clearenv os.UserCacheDir os.UserHomeDir", nil, environReason},
 	{"environment", "syscall.Getenv syscall.Environ syscall.Setenv syscall.Unsetenv syscall.Clearenv", nil, environReason},
 	{"environment", "net/http.ProxyFromEnvironment golang.org/x/net/http/httpproxy.FromEnvironment", []string{

@@ -20,9 +20,12 @@ func Poll(t testing.TB, what string, ok func() bool) {
 
 // Eventually is Poll for tests that report more than what they waited for: it
 // reports whether ok returned true in time.
-func Eventually(ok func() bool) bool {
+func Eventually(ok func() bool) bool { return Within(pollTime, ok) }
+
+// Within is Eventually with another limit, for benchmarks that run longer.
+func Within(limit time.Duration, ok func() bool) bool {
 	pause := time.Millisecond
-	for deadline := time.Now().Add(pollTime); !ok(); pause = min(pause*3/2, 50*time.Millisecond) {
+	for deadline := time.Now().Add(limit); !ok(); pause = min(pause*3/2, 50*time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}

@@ -28,19 +28,11 @@ func waiting(t *testing.T, s *Service, in m, then func()) WaitOut {
 		out, err := call[WaitOut](t, s, "watch_wait", in)
 		done <- result{out, err}
 	}()
-	deadline := time.Now().Add(longEnough)
-	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
+	testenv.Poll(t, "the wait begins", func() bool {
 		s.mu.Lock()
-		begun := s.waits > 0
-		s.mu.Unlock()
-		if begun {
-			tick.Stop()
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the wait did not begin")
-		}
-	}
+		defer s.mu.Unlock()
+		return s.waits > 0
+	})
 	then()
 	r := <-done
 	must(t, r.err)

@@ -56,13 +56,7 @@ func startBrowser(t testing.TB) *browser {
 func (b *browser) kill() {
 	_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	<-b.waited
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
-		if syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL) != nil {
-			return
-		}
-	}
+	testenv.Eventually(func() bool { return syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL) != nil })
 }
 
 func (b *browser) dial(t testing.TB) *Client {
