@@ -141,7 +141,7 @@ func (f foreignSite) checkLink(t *testing.T, target route.Target, site string) {
 	policy := res.Header.Get("Content-Security-Policy")
 	where := target.Op + " " + target.Path + " by a link (" + site + ")"
 	switch {
-	case target.Op == "health_live", res.StatusCode == http.StatusForbidden, isAway(res):
+	case target.Op == "health_live", res.StatusCode == http.StatusForbidden, isRedirectedAway(res):
 	case slices.Contains(linked, target.Op), strings.HasSuffix(target.Op, "_asset"):
 		// A page with a ticket may show the desktop in a frame.
 		if res.StatusCode < 300 && (!isOwnPolicy(policy) || target.Op != "vnc_page" && !strings.Contains(policy, "frame-ancestors")) {
@@ -154,8 +154,8 @@ func (f foreignSite) checkLink(t *testing.T, target route.Target, site string) {
 	}
 }
 
-// isAway reports whether a reply redirects to another origin of ours, or to a place where a page has no origin.
-func isAway(res *http.Response) bool {
+// isRedirectedAway reports whether a reply redirects to another origin of ours, or to a place where a page has no origin.
+func isRedirectedAway(res *http.Response) bool {
 	to, err := res.Location()
 	if err != nil || res.StatusCode < 300 || res.StatusCode >= 400 {
 		return false

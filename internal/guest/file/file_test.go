@@ -160,7 +160,7 @@ func fails(t testing.TB, err error, kind pyerr.Kind, class string) {
 	}
 }
 
-// Inputs may be null or omitted wherever the reference allows it.
+// Inputs may be null or omitted if the reference allows it.
 func TestInputs(t *testing.T) {
 	t.Parallel()
 	ops := byName(New(Config{}))

@@ -71,10 +71,10 @@ func TestOlderVersion(t *testing.T) {
 	}
 }
 
-// deaf is a cluster that rejects our credentials.
-type deaf struct{ Cluster }
+// rejecting is a cluster that rejects our credentials.
+type rejecting struct{ Cluster }
 
-func (deaf) Follow(context.Context, string, string, func([]json.RawMessage), func(bool, json.RawMessage)) error {
+func (rejecting) Follow(context.Context, string, string, func([]json.RawMessage), func(bool, json.RawMessage)) error {
 	return errors.New("forbidden")
 }
 
@@ -84,7 +84,7 @@ func TestUnknownIsNotGone(t *testing.T) {
 	tasks := task.New()
 	defer func() { tasks.Cancel(); tasks.Wait() }()
 	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o },
-		Notify: func() {}, Cluster: deaf{}, Log: quiet})
+		Notify: func() {}, Cluster: rejecting{}, Log: quiet})
 	s.Begin(t.Context())
 	k := key{claims, "ns", "c"}
 	s.own(k, "uid", "sb-1")

@@ -48,7 +48,7 @@ func bounded(t *testing.T, m meter, timeout time.Duration) *httptest.Server {
 			}
 			return &textOut{len(in.Text)}, nil
 		}),
-		op.Handle(op.Spec{Content: op.ContentAPI, Name: "deaf", Route: "POST /deaf", Tag: "t", Doc: "Refuse."},
+		op.Handle(op.Spec{Content: op.ContentAPI, Name: "reject", Route: "POST /reject", Tag: "t", Doc: "Refuse."},
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusBadRequest)
 			})),
@@ -99,7 +99,7 @@ func TestBodyIsCountedAndTimed(t *testing.T) {
 		t.Errorf("got %d, want the raw handler to be rejected too", status)
 	}
 	// An endless body is interrupted.
-	for _, path := range []string{"/len", "/raw", "/deaf"} {
+	for _, path := range []string{"/len", "/raw", "/reject"} {
 		c, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)

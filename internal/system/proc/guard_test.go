@@ -53,7 +53,7 @@ func playVictim(how string) error {
 		}
 		pids = append(pids, p.PID())
 	}
-	// Two jobs, one of them without the mark and deaf to the hang-up.
+	// Two jobs, one of them without the mark and ignoring SIGHUP.
 	_, err = master.WriteString("sleep 1h & echo \"\n$!\n\"; (trap '' HUP; exec env -i sleep 1h) & echo \"\n$!\n\"\n")
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func TestGuardIgnoresSignals(t *testing.T) {
 	}
 }
 
-func TestBrokenGuardIsGivenUp(t *testing.T) {
+func TestBrokenGuardIsAbandoned(t *testing.T) {
 	t.Parallel()
 	for _, argv := range [][]string{{"/bin/false"}, {"/no/such/guard"}} {
 		r := newRunner(t, Config{Guard: argv})

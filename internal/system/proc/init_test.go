@@ -142,7 +142,7 @@ func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 			t.Errorf("the process that ignores TERM printed nothing: %v", err)
 		}
 		pid := cmd.Process.Pid
-		testenv.Poll(t, "only the server and the deaf orphan are left", func() bool {
+		testenv.Poll(t, "only the server and the orphan that ignores signals are left", func() bool {
 			living, zombies := below(t, pid)
 			return len(living) == 2 && len(zombies) == 0
 		})

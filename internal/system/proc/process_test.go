@@ -28,8 +28,8 @@ func TestStop(t *testing.T) {
 	}{
 		{"listens", "trap 'exit 7' TERM; echo $$ $$; sleep 1000 & wait", patience, Exit{Code: 7}},
 		{"default", "echo $$ $$; exec sleep 1000", patience, Exit{Code: 143, Signal: syscall.SIGTERM}},
-		{"deaf", "trap '' TERM; echo $$ $$; while :; do sleep 1000; done", 300 * time.Millisecond, Exit{Code: 137, Signal: syscall.SIGKILL}},
-		{"deaf grandchild", "(trap '' TERM; echo $BASHPID; while :; do sleep 1000; done) & trap 'exit 9' TERM; " +
+		{"stubborn", "trap '' TERM; echo $$ $$; while :; do sleep 1000; done", 300 * time.Millisecond, Exit{Code: 137, Signal: syscall.SIGKILL}},
+		{"stubborn grandchild", "(trap '' TERM; echo $BASHPID; while :; do sleep 1000; done) & trap 'exit 9' TERM; " +
 			"echo $$; wait", 5 * time.Second, Exit{Code: 9}},
 		{"stopped", "trap 'exit 5' TERM; echo $$; kill -STOP $$; echo $$; sleep 1000 & wait", patience, Exit{Code: 5}},
 	} {

@@ -8,8 +8,8 @@ import (
 // A process that creates a user and a network namespace has every capability over that
 // network, and with it reaches a large part of the kernel: interfaces of all kinds,
 // traffic control, packet filters. Chromium's own sandbox needs the two namespaces but
-// nothing in them. So the filter refuses to configure a network, whatever capabilities
-// the caller has:
+// nothing in them. So the filter denies changes of a network, regardless of the
+// capabilities of the caller:
 //
 //   - netlink sockets, except in the sandbox's own network, where no process has the
 //     capability and every language runtime lists its addresses (see package referee),
