@@ -44,7 +44,7 @@ type apiServer struct {
 	asked   map[string]bool
 	// how often a claim is found after its deletion, like a claim with a finalizer
 	kept     int
-	looks    map[string]int                       // how often a deleted claim was found, by name
+	reads    map[string]int                       // how often a deleted claim was found, by name
 	faults   func(r *http.Request) int            // a status to answer with; 0 is none
 	after    func(r *http.Request) int            // the same, after the request was carried out
 	driver   func(snapshot string) (fault string) // is called before a volume is copied
@@ -64,7 +64,7 @@ type change struct {
 
 func newAPIServer(t testing.TB, programs map[string]string) *apiServer {
 	s := &apiServer{t: t, objects: map[string]map[string]doc{}, news: make(chan struct{}), cut: make(chan struct{}),
-		asked: map[string]bool{}, looks: map[string]int{}}
+		asked: map[string]bool{}, reads: map[string]int{}}
 	s.kubelet = newKubelet(t, s, programs)
 	s.start("127.78.0.1:0") // an address without other listeners, so that the port is still free after a restart
 	t.Cleanup(func() { s.kubelet.close(); s.stop(); s.handlers.Wait() })
@@ -105,10 +105,10 @@ func (s *apiServer) forget() {
 }
 
 // keepClaims keeps deleted claims until they were queried a few times.
-func (s *apiServer) keepClaims(looks int) {
+func (s *apiServer) keepClaims(reads int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = looks
+	s.kept = reads
 }
 
 func (s *apiServer) fail(faults, after func(r *http.Request) int) {
@@ -320,8 +320,8 @@ func (s *apiServer) look(kind, name string) {
 	if kind != "persistentvolumeclaims" || metaOf(s.objects[kind][name])["deletionTimestamp"] == nil {
 		return
 	}
-	if s.looks[name]++; s.looks[name] >= s.kept {
-		delete(s.looks, name)
+	if s.reads[name]++; s.reads[name] >= s.kept {
+		delete(s.reads, name)
 		s.drop(kind, name)
 	}
 }
@@ -335,7 +335,7 @@ func (s *apiServer) drop(kind, name string) {
 	delete(s.objects[kind], name)
 	s.version++
 	metaOf(old)["resourceVersion"] = strconv.Itoa(s.version)
-	s.tell(kind, "DELETED", old)
+	s.notify(kind, "DELETED", old)
 	switch kind {
 	case "persistentvolumeclaims":
 		os.RemoveAll(s.kubelet.folder("claims", name))
@@ -362,10 +362,10 @@ func (s *apiServer) store(kind, what string, o doc) {
 		s.objects[kind] = map[string]doc{}
 	}
 	s.objects[kind][metaOf(o)["name"].(string)] = o
-	s.tell(kind, what, o)
+	s.notify(kind, what, o)
 }
 
-func (s *apiServer) tell(kind, what string, o doc) {
+func (s *apiServer) notify(kind, what string, o doc) {
 	raw, _ := json.Marshal(o)
 	s.history = append(s.history, change{s.version, kind, what, raw, labelsOf(o)})
 	close(s.news)

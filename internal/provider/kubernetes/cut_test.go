@@ -197,7 +197,7 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 		return ""
 	})
 	h.snapshot(sb.ID, "first")
-	// Someone takes it away meanwhile, or later.
+	// It is deleted externally, during or after the snapshot.
 	c.setDriver(func(name string) string {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -398,7 +398,7 @@ func testFailedCutRollback(t *testing.T, c *apiServer) {
 		t.Fatal(err)
 	}
 	h.wantOutput(sb.ID, "cat /home/gem/file", "one\n")
-	for range 2 { // each takes the place of the one before
+	for range 2 { // each replaces the previous one
 		h.wantOutput(sb.ID, "echo three >/home/gem/file", "")
 		if err := h.Rollback(t.Context(), sb.ID, "first"); err != nil {
 			t.Fatal(err)
@@ -429,7 +429,7 @@ func testNoHome(t *testing.T, c *apiServer) {
 	h.wantOutput(sb.ID, "echo hello", "hello\n")
 }
 
-// testNoDefinitions: a cluster without VolumeSnapshots has sandboxes, and what is missing is said. It is found when it is there.
+// testNoDefinitions: sandboxes work without VolumeSnapshots; the missing CRDs are reported, and detected once installed.
 func testNoDefinitions(t *testing.T, c *apiServer) {
 	c.fail(func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/volumesnapshots") {
@@ -451,7 +451,7 @@ func testNoDefinitions(t *testing.T, c *apiServer) {
 	h.wantSnapshots("first")
 }
 
-// testForeignCuts: VolumeSnapshots of others are left unchanged, and notes are believed only as far as they can be true.
+// testForeignCuts: VolumeSnapshots of others are not changed, and invalid notes are ignored.
 func testForeignCuts(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a", Owner: "ann"})
@@ -488,7 +488,7 @@ func testForeignCuts(t *testing.T, c *apiServer) {
 			t.Errorf("%s: got %v, want kept %v", name, err, kept)
 		}
 	}
-	// Nobody restores what is another's.
+	// No caller restores another owner's snapshot.
 	if _, err := h.Create(t.Context(), sandbox.Spec{Owner: "bob", Snapshot: "first"}); !errors.Is(err, sandbox.ErrNoSnapshot) {
 		t.Errorf("got %v, want none of bob", err)
 	}

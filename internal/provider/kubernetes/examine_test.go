@@ -106,7 +106,7 @@ func testRealExamine(k *real) {
 			k.t.Errorf("%s: usable %v, want %v:\n%s", who, usable, want.usable, got)
 		}
 	}
-	// Who has no rights at all misses exactly those of the role.
+	// Without any rights, exactly those of the role are reported.
 	_, got := examine(as("default"))
 	_, after, _ := strings.Cut(got, `rights in namespace "cove-sandboxes": `)
 	line, _, _ := strings.Cut(after, "\n")

@@ -133,7 +133,7 @@ func each(t *testing.T, change func(*kubernetes.Config), cases map[string]func(*
 func testGuard(t *testing.T) {
 	each(t, func(c *kubernetes.Config) { c.Reach = kubernetes.ReachAPI }, map[string]func(*hub){"from outside": testOutside})
 	each(t, nil, map[string]func(*hub){
-		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "stranger": testStranger,
+		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "other client": testOtherClient,
 		"address of another": testReusedAddress, "no such image": testNoImage, "no room": testNoRoom, "quota": testQuota,
 	})
 }
@@ -149,7 +149,7 @@ func testFaults(t *testing.T) {
 	each(t, nil, map[string]func(*hub){"another hub": testTakeover})
 }
 
-// testWalls: a program inside has no identity in the cluster and reaches nothing.
+// testWalls: programs have no cluster credentials and no network access.
 func testWalls(h *hub) {
 	sb := h.create(sandbox.Spec{Name: "walls", Owner: "ann@example.com", Env: map[string]string{"SECRET": "s3cret"},
 		Resources: sandbox.Resources{MemoryLimit: 64 << 20, CPULimit: 500, Files: 500}})
@@ -220,25 +220,25 @@ func testSharedVolumes(h *hub) {
 		h.t.Helper()
 		return h.create(sandbox.Spec{Owner: owner, Volumes: []sandbox.Volume{{Name: "data", Target: target, ReadOnly: readOnly}}})
 	}
-	writer, reader, stranger := with("ann", "/home/gem/data", false), with("ann", "/data", true), with("bob", "/data", false)
+	writer, reader, other := with("ann", "/home/gem/data", false), with("ann", "/data", true), with("bob", "/data", false)
 	h.wantOutput(writer.ID, "echo hello >/home/gem/data/file && echo ok", "ok\n")
 	h.wantOutput(reader.ID, "cat /data/file; touch /data/x 2>&1 | grep -c Read-only", "hello\n1\n")
-	h.wantOutput(stranger.ID, "ls -A /data", "")
+	h.wantOutput(other.ID, "ls -A /data", "")
 }
 
-// testClaim: a warm sandbox changes hands with one patch of its record, which fails if another hub was faster.
+// testClaim: a warm sandbox is claimed with one patch of its record, which fails if another hub was faster.
 func testClaim(h *hub) {
 	sb := h.create(sandbox.Spec{Name: "warm", Owner: "pool"})
 	got, err := h.Update(h.t.Context(), sb.ID, func(s *sandbox.Spec) error { s.Name, s.Owner = "mine", "ann"; return nil })
 	if err != nil || got.Spec.Owner != "ann" {
 		h.t.Fatalf("got %+v, %v", got, err)
 	}
-	testenv.Poll(h.t, "the Pod says whose it is", func() bool {
+	testenv.Poll(h.t, "the Pod names its owner", func() bool {
 		pod, err := h.s.get("pods", sb.ID)
 		return err == nil && metaOf(pod)["annotations"].(doc)["io.cove.owner"] == "ann"
 	})
 	h.wantOutput(sb.ID, "echo hello", "hello\n")
-	// A label that someone else sets is no obstacle; a record that someone else writes is.
+	// Foreign labels are ignored; a foreign record causes a conflict.
 	meddle := func(change doc) {
 		h.s.mu.Lock()
 		defer h.s.mu.Unlock()
@@ -260,8 +260,8 @@ func testClaim(h *hub) {
 	meddle(doc{"data": before["data"]})
 }
 
-// testStranger: clients of a Pod's port without the hub's key get nothing.
-func testStranger(h *hub) {
+// testOtherClient: clients of a Pod's port without the hub's key get nothing.
+func testOtherClient(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	pod, err := h.s.get("pods", sb.ID)
 	if err != nil {
@@ -326,7 +326,7 @@ func testNoImage(h *hub) {
 	h.wantRefused(sandbox.Spec{Image: "cove-test/none:1"}, sandbox.ErrInvalid, "cove-test/none:1", "ErrImagePull")
 }
 
-// testNoRoom: a cluster without room says so, after it had time to make room.
+// testNoRoom: a create on a full cluster returns the scheduling error after the timeout.
 func testNoRoom(h *hub) {
 	h.s.kubelet.setFull(true)
 	h.wantRefused(sandbox.Spec{}, sandbox.ErrExhausted, "Insufficient memory")
@@ -393,7 +393,7 @@ func testBurst(h *hub) {
 	}
 }
 
-// testRemoved: a Pod that someone removed is a sandbox that is gone.
+// testRemoved: deleting a Pod externally removes its sandbox.
 func testRemoved(h *hub) {
 	sb, closed := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	h.removePod(sb.ID)
@@ -437,8 +437,8 @@ func testDrained(h *hub) {
 	}
 }
 
-// testLateReport: a sandbox is used as soon as it answers, though its node has not reported yet that it runs. What only the
-// node knows is waited for, and a stop gives it time to end.
+// testLateReport: a ready sandbox is usable before its node reports it as running. Calls that need the report
+// wait for it, and a stop grants the full grace period.
 func testLateReport(h *hub) {
 	release := h.s.kubelet.reportLater()
 	sb := h.create(sandbox.Spec{Command: []string{"/bin/sh", "-c", "echo said; exec /run/bin/payload"}})
@@ -539,7 +539,7 @@ func sometimes(methods ...string) func(*http.Request) int {
 	}
 }
 
-// testErrors: errors that pass are tried again.
+// testErrors: transient errors are retried.
 func testErrors(h *hub) {
 	h.s.fail(sometimes("GET", "POST", "PUT", "PATCH", "DELETE"), nil)
 	for i := range 3 {
@@ -552,8 +552,8 @@ func testErrors(h *hub) {
 	h.s.fail(nil, nil)
 }
 
-// testLostAnswers: a change that was made although its answer was lost is not made twice, and not
-// taken for that of another.
+// testLostAnswers: a lost response does not repeat the change, and the change is not attributed to
+// another hub.
 func testLostAnswers(h *hub) {
 	h.s.fail(nil, sometimes("POST", "PUT", "PATCH", "DELETE"))
 	for i := range 3 {
@@ -572,8 +572,8 @@ func testLostAnswers(h *hub) {
 	h.s.fail(nil, nil)
 }
 
-// testTakeover: a hub with another state folder is refused while this one lives, takes over
-// when that is gone, and stops when it is itself replaced.
+// testTakeover: a hub with another state folder is rejected while this hub runs, takes over when it
+// stops, and stops when it is replaced.
 func testTakeover(h *hub) {
 	h.create(sandbox.Spec{Name: "kept"})
 	other := h.cfg
@@ -581,7 +581,7 @@ func testTakeover(h *hub) {
 	if p, err := kubernetes.Open(h.t.Context(), other); !errors.Is(err, sandbox.ErrInUse) {
 		h.t.Fatalf("got %v, %v, want %v", p, err, sandbox.ErrInUse)
 	}
-	// One that says goodbye is replaced at once, one that is killed when its lease is over.
+	// A clean shutdown frees the lease immediately; after a kill it must expire.
 	if err := h.Close(); err != nil {
 		h.t.Fatal(err)
 	}
@@ -622,8 +622,8 @@ func recordOf(s doc) string {
 	return string(raw)
 }
 
-// testOutside: a hub outside the cluster reaches everything through the API server, and nobody
-// may come in through the network.
+// testOutside: a hub outside the cluster reaches sandboxes through the API server alone, and the network
+// accepts no connections.
 func testOutside(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	h.wantOutput(sb.ID, `head -c 300000 /dev/zero | tr '\0' x`, strings.Repeat("x", 300_000))
@@ -640,16 +640,16 @@ func testOutside(h *hub) {
 		h.t.Fatal(err)
 	}
 	defer l.Close()
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
-			heard <- err.Error()
+			received <- err.Error()
 			return
 		}
 		defer c.Close()
 		line, _ := bufio.NewReader(c).ReadString('\n')
-		heard <- line
+		received <- line
 	}()
 	if ep, err = h.Endpoint(h.t.Context(), sb.ID, 0); err != nil {
 		h.t.Fatal(err)
@@ -662,7 +662,7 @@ func testOutside(h *hub) {
 		h.t.Fatal(err)
 	}
 	resp.Body.Close()
-	if got := <-heard; got != "hello from inside\n" {
+	if got := <-received; got != "hello from inside\n" {
 		h.t.Errorf("got %q from inside", got)
 	}
 	policy, err := h.s.get("networkpolicies", "cove-sandboxes-"+h.cfg.Name)

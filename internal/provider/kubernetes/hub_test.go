@@ -172,7 +172,7 @@ func testHubWith(t *testing.T, bin string, kept func(*apiServer) []string, flags
 	h = startHub(t, s, bin, state, flags...)
 	h.wantOutput("a", "echo $GREETING", "hello\n")
 	h.wantOutput("b", "cat file; echo changed >file", "kept\n")
-	// What was taken before is there, for new sandboxes beside warm ones, for forks and for the sandbox itself.
+	// Earlier snapshots remain available: for new sandboxes next to warm ones, for forks and for the sandbox itself.
 	if _, err := h.Create(t.Context(), client.CreateOptions{Name: "c", Snapshot: "good"}); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type kubelet struct {
 	pods   map[string]*running
 	nextIP int
 	work   sync.WaitGroup
-	starts chan func() // are called by one thread, which lives as long as we do
+	starts chan func() // run on one thread until the process exits
 	closed bool
 }
 
@@ -124,7 +124,7 @@ func (k *kubelet) reportLater() (release func()) {
 	}
 }
 
-// lastGrace is what the Pod that was stopped last had to end in.
+// lastGrace returns the grace period of the last stopped Pod.
 func (k *kubelet) lastGrace() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -314,7 +314,7 @@ func (r *running) volumes() (map[string]string, error) {
 	return binds, nil
 }
 
-// shim is what the process that becomes a container is told.
+// shim is the configuration of the container process.
 type shim struct {
 	Root     string
 	Hostname string
@@ -482,7 +482,7 @@ func (r *running) publish() (stop func()) {
 	}
 }
 
-// dial connects to a port on the loopback of a Pod, in whose network it does so.
+// dial connects to a port on the loopback of a Pod, from inside the Pod's network namespace.
 func (k *kubelet) dial(name string, port int) (conn net.Conn, err error) {
 	k.mu.Lock()
 	r := k.pods[name]

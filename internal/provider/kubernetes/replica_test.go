@@ -112,10 +112,8 @@ func testReplicas(t *testing.T) {
 	}
 }
 
-// load is requests from several clients at once, while replicas are killed. A replica that dies
-// takes with it the connections that it serves
-// and, since the kernel closes its listener among the others, those that come before it is dead. What a client loses is the connection:
-// no hub that lives answers with an error.
+// load sends requests from several clients at once while replicas are killed. A killed replica loses
+// its connections and those queued at its listener. No live hub returns an error.
 type load struct {
 	t                  *testing.T
 	done, cut, refused atomic.Int64

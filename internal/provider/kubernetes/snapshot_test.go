@@ -140,7 +140,7 @@ func testRunningCopy(t *testing.T, c *apiServer) {
 	h.wantOutput(sb.ID, `cut -d' ' -f3 /proc/$(cat /home/gem/pid)/stat`, "T\n")
 	h.wantOutput(sb.ID, "stat -c %a /home/gem/closed", "0\n")
 	last, _ := h.sh(sb.ID, "cat /home/gem/n/100")
-	testenv.Poll(t, "the program goes on", func() bool { now, _ := h.sh(sb.ID, "cat /home/gem/n/100"); return now != last && now != "" })
+	testenv.Poll(t, "the program resumes", func() bool { now, _ := h.sh(sb.ID, "cat /home/gem/n/100"); return now != last && now != "" })
 
 	again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
 	out, err := h.sh(again.ID, "cat /home/gem/n/???")
@@ -177,7 +177,7 @@ func (h *hub) fillHome(id string) {
 func (h *hub) wantAlive(id string) {
 	h.t.Helper()
 	last, _ := h.sh(id, "cat /home/gem/n/100")
-	testenv.Poll(h.t, "the program goes on", func() bool { now, _ := h.sh(id, "cat /home/gem/n/100"); return now != last && now != "" })
+	testenv.Poll(h.t, "the program resumes", func() bool { now, _ := h.sh(id, "cat /home/gem/n/100"); return now != last && now != "" })
 }
 
 // statusWhen answers requests of the store with a status if a condition is true.

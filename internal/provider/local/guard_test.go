@@ -444,8 +444,8 @@ func testRounds(h *hub) {
 	}
 }
 
-// testKilled: whatever a hub was doing when it was killed, the next one finds
-// only whole sandboxes, in a state that is true, and can go on with them.
+// testKilled: a killed hub leaves only complete sandboxes, which the next hub adopts in their
+// actual state.
 func testKilled(h *hub) {
 	h.Close()
 	for round := range 12 {

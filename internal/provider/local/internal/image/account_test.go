@@ -14,8 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// purse is what an owner may still store.
-type purse struct {
+// ownerQuota is the quota of one owner.
+type ownerQuota struct {
 	mu   sync.Mutex
 	left int64
 	used int64
@@ -23,7 +23,7 @@ type purse struct {
 
 var errPoor = errors.New("no room left")
 
-func (p *purse) take(bytes int64) error {
+func (p *ownerQuota) take(bytes int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.used+bytes > p.left {
@@ -33,7 +33,7 @@ func (p *purse) take(bytes int64) error {
 	return nil
 }
 
-func (p *purse) context(t *testing.T, owned ...string) context.Context {
+func (p *ownerQuota) context(t *testing.T, owned ...string) context.Context {
 	return WithCharge(t.Context(), Charge{Take: p.take, Owned: func() (map[string]bool, error) { return IDs(owned), nil }})
 }
 
@@ -68,8 +68,8 @@ func left(t *testing.T, s *Store) (names []string) {
 	return names
 }
 
-// TestAttackArchivesStayWithinTheQuota: whatever an archive expands to, no more than the owner has
-// room for is unpacked, and nothing of it is kept.
+// TestAttackArchivesStayWithinTheQuota: unpacking stops at the quota of the owner, and nothing
+// of the archive is kept.
 func TestAttackArchivesStayWithinTheQuota(t *testing.T) {
 	t.Parallel()
 	const quota = 1 << 20
@@ -98,7 +98,7 @@ func TestAttackArchivesStayWithinTheQuota(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, p := openStore(t), &purse{left: quota}
+			s, p := openStore(t), &ownerQuota{left: quota}
 			if _, err := s.Load(p.context(t), archiveOf(t, layers...), "imported/a:1", nil); !errors.Is(err, errPoor) {
 				t.Errorf("got %v, want %v", err, errPoor)
 			}
@@ -112,38 +112,38 @@ func TestImagesAreChargedOnce(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
 	base, own := tarOf(t, file("base", strings.Repeat("b", 100<<10))), tarOf(t, file("own", "1"))
-	p := &purse{left: 200 << 10}
+	p := &ownerQuota{left: 200 << 10}
 	img, err := s.Load(p.context(t), archiveOf(t, base, own, base), "imported/a:1", nil)
 	if err != nil || p.used != s.Footprint(img.Layers) || p.used < 100<<10 || p.used > 120<<10 {
 		t.Errorf("got %d bytes charged, %v, want %d, once for each layer", p.used, err, s.Footprint(img.Layers))
 	}
 	// What the owner has already does not count against the little that is left.
-	poor := &purse{left: 5 << 10}
+	poor := &ownerQuota{left: 5 << 10}
 	if _, err := s.Load(poor.context(t, img.Layers...), archiveOf(t, base, tarOf(t, file("other", "2"))),
 		"imported/b:1", nil); err != nil || poor.used == 0 {
 		t.Errorf("an image on a layer that the owner has: got %v and %d bytes charged, want only the new layer", err, poor.used)
 	}
-	other := &purse{left: 5 << 10}
+	other := &ownerQuota{left: 5 << 10}
 	if _, err := s.Load(other.context(t), archiveOf(t, base), "imported/c:1", nil); !errors.Is(err, errPoor) {
 		t.Errorf("another owner, for a stored layer: got %v, want %v", err, errPoor)
 	}
 }
 
-// TestPullsAreCharged: also for the one who did not download it, and one who cannot pay does not
-// fail the others.
+// TestPullsAreCharged: every owner is charged, also for layers that another owner downloaded; an owner
+// without quota does not fail the others.
 func TestPullsAreCharged(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	s := openStore(t, trusting(h))
 	h.push("app:1", config(), tarOf(t, file("f", strings.Repeat("x", 100<<10))))
 	ref := h.host + "/app:1"
-	poor, rich, late := &purse{left: 50 << 10}, &purse{left: 200 << 10}, &purse{left: 200 << 10}
+	poor, rich, late := &ownerQuota{left: 50 << 10}, &ownerQuota{left: 200 << 10}, &ownerQuota{left: 200 << 10}
 	if _, err := s.Resolve(poor.context(t), ref); !errors.Is(err, errPoor) {
 		t.Errorf("got %v, want %v", err, errPoor)
 	}
 	testenv.Poll(t, "nothing is left", func() bool { return len(left(t, s)) == 0 })
 	var all sync.WaitGroup
-	for _, p := range []*purse{poor, rich, late} {
+	for _, p := range []*ownerQuota{poor, rich, late} {
 		all.Go(func() {
 			_, err := s.Resolve(p.context(t), ref)
 			if want := p == poor; errors.Is(err, errPoor) != want || !want && err != nil {

@@ -117,7 +117,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 		t.Fatalf("omitted: got %d, %v, want 2", left, err)
 	}
 	if bytes.Contains(layer.Bytes(), []byte("overlay.")) {
-		t.Error("the layer tells of the overlay")
+		t.Error("the layer contains metadata of the overlay")
 	}
 	s := openStore(t)
 	out := filepath.Join(t.TempDir(), "out.tar")

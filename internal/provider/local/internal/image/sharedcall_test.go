@@ -45,8 +45,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestCancel: the one who began may go, and the others still get it; when all have
-// gone nothing is left, and it can be had again.
+// TestCancel: canceling the first caller does not cancel the others. After all are canceled nothing
+// is left, and a new pull works.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -139,9 +139,8 @@ func TestCloseWhilePulling(t *testing.T) {
 	}
 }
 
-// TestOthersCannotHoldUpALayer: somebody's registry claims to have a well-known
-// layer, and never sends it.
-func TestOthersCannotHoldUpALayer(t *testing.T) {
+// TestOthersCannotDelayALayer: another registry claims to have a well-known layer, and never sends it.
+func TestOthersCannotDelayALayer(t *testing.T) {
 	t.Parallel()
 	good, evil := newHub(t), newHub(t)
 	s := openStore(t, trusting(good), trusting(evil))
@@ -173,9 +172,9 @@ func TestOthersCannotHoldUpALayer(t *testing.T) {
 	}
 }
 
-// TestOthersFailureIsNotOurs: in one registry, an image names a layer that it does
+// TestFailureAffectsOneRegistry: in one registry, an image names a layer that it does
 // not have, while another one has it.
-func TestOthersFailureIsNotOurs(t *testing.T) {
+func TestFailureAffectsOneRegistry(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	s := openStore(t, trusting(h))

@@ -229,7 +229,7 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// TestUnexpectedReply: whatever a registry replies, the hub is not blamed.
+// TestUnexpectedReply: invalid replies are reported as errors of the registry.
 func TestUnexpectedReply(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -320,7 +320,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestGraceKeepsWhatWasHandedOut(t *testing.T) {
+func TestGraceKeepsResolvedLayers(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	s := openStore(t, trusting(h), func(c *Config) { c.Grace = 0 })
@@ -385,7 +385,7 @@ func TestLayerIsNotGivenByName(t *testing.T) {
 		if got, err := s.Pull(t.Context(), h.host+"/evil/app:1", nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("an image that only names the layer: got %+v, %v, want %v", got, err, ErrInvalid)
 		}
-		// Who has the content may have the layer, and need not show it twice.
+		// A caller with the content gets the layer without another proof.
 		h.push("honest/app:1", config(), secret)
 		for range 2 {
 			if _, err := s.Pull(t.Context(), h.host+"/honest/app:1", nil); err != nil {

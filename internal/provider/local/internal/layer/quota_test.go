@@ -150,8 +150,8 @@ func TestLimitOfEmptyFiles(t *testing.T) {
 	}
 }
 
-// TestLimitOfOwner: one owner cannot fill what others stand on, whatever the limits of
-// its layers are.
+// TestLimitOfOwner: one owner cannot use the space of others, regardless of the limits of
+// its layers.
 func TestLimitOfOwner(t *testing.T) {
 	s := openQuota(t)
 	for _, l := range []struct{ name, owner string }{{"a1", "ann"}, {"a2", "ann"}, {"b", "bob"}} {
