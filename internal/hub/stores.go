@@ -29,7 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
-// stores is the state of the hub beside that of the provider. The zero value stores nothing: one owner,
+// stores is the state of the hub, without that of the provider. The zero value stores nothing: one owner,
 // no limits, no secrets, no audit log.
 type stores struct {
 	tenants *tenant.Store // nil: one owner

@@ -36,7 +36,7 @@ func TestTableTurns(t *testing.T) {
 		if _, err := table.AcquireIdle(short, "1"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
-		// Who waits while it is removed is told that it is gone.
+		// Callers that wait while it is removed get ErrDeleted.
 		waited := make(chan error)
 		go func() { _, err := table.Acquire(t.Context(), "1"); waited <- err }()
 		synctest.Wait()

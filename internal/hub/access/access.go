@@ -91,7 +91,7 @@ func (g *Gate) recall(keyID string) (auth.Identity, bool) {
 		return auth.Identity{}, true // valid as long as its sandbox exists
 	}
 	if id, ok := strings.CutPrefix(keyID, shareKey); ok {
-		sh, ok := g.Tenants.Standing(id)
+		sh, ok := g.Tenants.ValidShare(id)
 		return shareIdentity(sh), ok
 	}
 	id, ok := g.Tenants.Recall(keyID)
@@ -139,7 +139,7 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 	case linked:
 		call.Role = roleShare
 		call.Share = &op.Share{ID: share}
-		if sh, ok := g.Tenants.Standing(share); ok {
+		if sh, ok := g.Tenants.ValidShare(share); ok {
 			call.Share = &op.Share{ID: sh.ID, Sandbox: sh.Sandbox, Port: sh.Port, ReadOnly: sh.ReadOnly}
 			call.Until = &sh.Expires
 		}

@@ -104,7 +104,7 @@ func (g *Gate) RevokeShare(ctx context.Context, in IDIn) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sh, ok := s.Standing(in.ID)
+	sh, ok := s.ValidShare(in.ID)
 	if !ok || sh.Tenant != caller.Owner(ctx) && !caller.IsAdmin(op.CallOf(ctx)) {
 		return "", op.Errorf(op.NotFound, "no link %.40q; list links with GET /api/v1/share", in.ID)
 	}

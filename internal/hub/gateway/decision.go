@@ -59,7 +59,7 @@ type policy struct {
 	pageWait    time.Duration
 }
 
-// lookup answers what a decision depends on beside the request.
+// lookup answers what a decision depends on in addition to the request.
 type lookup interface {
 	// Find returns the sandbox that the caller knows under a name.
 	Find(name string) (sandbox.Sandbox, error)

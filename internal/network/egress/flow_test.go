@@ -74,7 +74,7 @@ func TestWebSocketsPass(t *testing.T) {
 			t.Errorf("%+v, want auth %v", r, []string{token})
 		}
 	}
-	// One that is open when its credential goes is cut.
+	// Removing a credential closes its open tunnels.
 	for _, url := range []string{"wss://named.test:" + w.secure, "ws://named.test:" + w.plain} {
 		c, _, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPClient: w.trusting(t, "http", w.ours)})
 		if err != nil {

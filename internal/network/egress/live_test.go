@@ -44,7 +44,7 @@ func TestCredentialsChangeAtRunTime(t *testing.T) {
 	cred := Credential{Host: "named.test:" + w.secure, Header: "Authorization", Value: hidden(token)}
 	other := Credential{Host: "other.test:" + w.secure, Header: "Authorization", Value: hidden("x")}
 	ask("")
-	// An open tunnel that was not looked into would go on without the value.
+	// An open tunnel that is not inspected would continue without the value.
 	tunnel := w.tunnel(t, "named.test:"+w.secure)
 	set(cred)
 	if _, err := tunnel.ReadByte(); err == nil {
@@ -73,7 +73,7 @@ func TestCredentialsChangeAtRunTime(t *testing.T) {
 		return len(w.flows)
 	}
 	testenv.Poll(t, "all flows end", func() bool { return flows() == 0 })
-	// A request that comes late does not bring back a flow that is over.
+	// A late request does not restore a closed flow.
 	set(cred)
 	f := &flow{host: "named.test", port: far(t, w.secure), secure: true}
 	w.attach(f)

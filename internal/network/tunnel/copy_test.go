@@ -53,7 +53,7 @@ func TestCopies(t *testing.T) {
 		!strings.Contains(err.Error(), "a bad copy") || <-inside == nil {
 		t.Errorf("got %v, want what went wrong inside", err)
 	}
-	// A hub that goes away, or whose store does, is noticed inside: nothing is complete without its end.
+	// The sandbox detects a lost hub or store: a copy without an end marker is incomplete.
 	ctx, cancel := context.WithCancel(t.Context())
 	save = func(w io.Writer) error {
 		cancel()

@@ -114,7 +114,7 @@ func TestSilentSuspend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, words := range map[string][]byte{"does not stand still": {0}, "does not go on": {0, 0}} {
+	for what, words := range map[string][]byte{"does not suspend": {0}, "does not resume": {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
 				near, far := net.Pipe()

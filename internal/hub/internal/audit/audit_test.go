@@ -78,7 +78,7 @@ func lines(t testing.TB, dir string, f Filter) []Line {
 	return got
 }
 
-func TestLineHoldsWhatItShould(t *testing.T) {
+func TestLineContent(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, Config{Dir: dir})
 	add(t, l, Entry{Tenant: "a", KeyID: "k1", Role: "user", Op: "sandbox_create", Sandbox: "sb-1", Name: "box",
@@ -117,7 +117,7 @@ func TestLineHoldsWhatItShould(t *testing.T) {
 	}
 }
 
-func TestChainGoesOnAfterOpen(t *testing.T) {
+func TestChainContinuesAfterOpen(t *testing.T) {
 	dir := t.TempDir()
 	for range 3 {
 		l := open(t, Config{Dir: dir})

@@ -238,7 +238,7 @@ func TestAdoptAndFree(t *testing.T) {
 }
 
 // The watcher may see a sandbox, and its deletion, before its creator does.
-func TestCommitAfterTheNews(t *testing.T) {
+func TestCommitAfterTheEvent(t *testing.T) {
 	t.Parallel()
 	k := New(Config{})
 	other, err := k.Reserve("b", one)

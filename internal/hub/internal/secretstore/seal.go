@@ -39,7 +39,7 @@ func openSealer(dir string, needed bool) (*sealer, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && needed:
-		return nil, fmt.Errorf("%s is missing; restore it, or remove the *%s files beside it, which cannot be opened without it", path, suffix)
+		return nil, fmt.Errorf("%s is missing; restore it, or remove the *%s files next to it, which cannot be opened without it", path, suffix)
 	case errors.Is(err, fs.ErrNotExist):
 		return makeSealer(path)
 	case err != nil:

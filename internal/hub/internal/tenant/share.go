@@ -196,8 +196,8 @@ func (s *Store) verify(token string) (Share, error) {
 	return s.standing(sh)
 }
 
-// Standing returns a verified share, if it is still valid.
-func (s *Store) Standing(id string) (Share, bool) {
+// ValidShare returns a verified share, if it is still valid.
+func (s *Store) ValidShare(id string) (Share, bool) {
 	sh, ok := s.shares.get(false).byID[id]
 	if !ok || !s.cfg.Now().Before(sh.Expires) {
 		return Share{}, false

@@ -46,7 +46,7 @@ func TestShares(t *testing.T) {
 		if !strings.HasPrefix(token, SharePrefix) || strings.Contains(token, key.ID) && sh.KeyID == "" {
 			t.Errorf("%s", token)
 		}
-		if got, ok := again.Standing(sh.ID); !ok || got != sh {
+		if got, ok := again.ValidShare(sh.ID); !ok || got != sh {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -68,7 +68,7 @@ func TestShares(t *testing.T) {
 
 	r.advance(time.Minute)
 	r.refused(port, ErrExpired)
-	if _, ok := r.Standing(two.ID); ok || len(r.Shares(nil)) != 3 {
+	if _, ok := r.ValidShare(two.ID); ok || len(r.Shares(nil)) != 3 {
 		t.Error("an expired share is listed")
 	}
 	must(t, r.RevokeShare(one.ID))
@@ -122,8 +122,8 @@ func TestShareEndsWithItsKey(t *testing.T) {
 	must(t, cli.Revoke(admin.ID))
 	r.soon()
 	r.refused(foreign, ErrRevoked)
-	if _, ok := r.Standing(other.ID); ok {
-		t.Error("it stands")
+	if _, ok := r.ValidShare(other.ID); ok {
+		t.Error("it is still valid")
 	}
 	if text, err := os.ReadFile(r.path + ".shares"); err != nil || strings.Contains(string(text), other.ID) ||
 		!strings.Contains(string(text), sh.ID) {

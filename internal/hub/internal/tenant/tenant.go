@@ -1,7 +1,7 @@
 // Package tenant owns the tenants of a hub: their keys and roles, their limits, and the links that give
 // others temporary access to one of their sandboxes.
 //
-// It owns the keys file and the files beside it (shares and a lock). Several processes can change them
+// It owns the keys file and the files next to it (shares and a lock). Several processes can change them
 // concurrently, and people can edit them. It fails closed: if a file is invalid, its last valid content
 // stays in force; without a file no key is valid.
 package tenant

@@ -174,7 +174,7 @@ func TestChangesOnDiskCount(t *testing.T) {
 	}
 }
 
-func TestLookingIsSeldom(t *testing.T) {
+func TestFileChecksAreInfrequent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	secret, key := r.add("acme", RoleUser)
