@@ -2,7 +2,7 @@ module github.com/cove-sandbox/cove
 
 go 1.26.0
 
-// Nobody here speaks it, and every listener would pay for it.
+// Unused; disabling it makes listeners cheaper.
 godebug multipathtcp=0
 
 require (

@@ -32,7 +32,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 if command -v chromium >/dev/null && ! $as_user unshare --user true 2>/dev/null; then
   echo "entrypoint: Chromium will run without its own sandbox, because this container cannot create user namespaces." \
-    "Start it with --security-opt seccomp=seccomp.json, the profile beside the image's Dockerfile." >&2
+    "Start it with --security-opt seccomp=seccomp.json, the profile next to the image's Dockerfile." >&2
 fi
 if [ -x /opt/venv/bin/python ]; then AIO_VENV=${AIO_VENV:-/opt/venv}; export AIO_VENV; fi
 if [ -z "${SANDBOX_API_KEY:-}${AIO_API_KEY:-}${JWT_PUBLIC_KEY:-}${AUTH_TOKEN:-}" ]; then set -- --insecure "$@"; fi

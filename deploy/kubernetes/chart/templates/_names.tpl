@@ -8,6 +8,6 @@
 {{- if and .Values.sandboxes.snapshots.endpoint (or (not .Values.sandboxes.snapshots.bucket) (not .Values.sandboxes.snapshots.secret)) }}{{ fail "snapshots need a bucket, and a Secret with the keys of its store: set sandboxes.snapshots.bucket and .secret" }}{{ end }}
 {{- if and .Values.sandboxes.snapshots.class .Values.sandboxes.snapshots.endpoint }}{{ fail "snapshots are VolumeSnapshots or archives in a store: set sandboxes.snapshots.class or .endpoint, not both" }}{{ end }}
 {{- if and .Values.sandboxes.snapshots.class (ne .Values.sandboxes.disk "persistent") }}{{ fail "VolumeSnapshots are those of persistent homes: set sandboxes.disk to persistent" }}{{ end }}
-{{- range .Values.claims }}{{- if eq .namespace (include "cove.sandboxes" $) }}{{ fail "who may create claims must not be able to touch the Pods and Secrets of sandboxes: claims need another namespace than the sandboxes" }}{{ end }}{{ end }}
+{{- range .Values.claims }}{{- if eq .namespace (include "cove.sandboxes" $) }}{{ fail "claims need another namespace than the sandboxes: users that can create claims must not have access to the Pods and Secrets of sandboxes" }}{{ end }}{{ end }}
 {{- if eq (include "cove.sandboxes" .) .Release.Namespace }}{{ fail "sandboxes require a separate namespace: set sandboxes.namespace to another namespace than the hub's" }}{{ end }}
 {{- end }}

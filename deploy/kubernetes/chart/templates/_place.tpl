@@ -1,7 +1,7 @@
 {{- /* A namespace of sandboxes, with what the hub may do there and what its sandboxes may use. */}}
 {{- define "cove.place" }}
 {{- if .root.Values.sandboxes.createNamespace }}
-# Sandboxes only: whoever may create Pods here could pose as one.
+# Sandboxes only: anyone who can create Pods here could impersonate one.
 apiVersion: v1
 kind: Namespace
 metadata:
