@@ -147,10 +147,10 @@ func openWall(b *testing.B, url string) *wall {
 	return &wall{b, cmd, in, bufio.NewReader(out)}
 }
 
-func (w *wall) show() { w.tell("show") }
-func (w *wall) hide() { w.tell("hide") }
+func (w *wall) show() { w.send("show") }
+func (w *wall) hide() { w.send("hide") }
 
-func (w *wall) tell(what string) {
+func (w *wall) send(what string) {
 	w.b.Helper()
 	fmt.Fprintln(w.in, what)
 	if line, err := w.out.ReadString('\n'); err != nil || line != what+"\n" {

@@ -75,12 +75,12 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf("got %v, want a not-found error", err)
 	}
 	// Without the key, the hub discloses nothing.
-	stranger, err := client.New(client.Config{URL: r.server.URL})
+	anonymous, err := client.New(client.Config{URL: r.server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close()
-	if _, err := stranger.List(ctx, client.ListOptions{}); err == nil || !strings.Contains(err.Error(), "authentication required") {
+	defer anonymous.Close()
+	if _, err := anonymous.List(ctx, client.ListOptions{}); err == nil || !strings.Contains(err.Error(), "authentication required") {
 		t.Errorf(`got %v, want an error that contains "authentication required"`, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestExecIsCanceled(t *testing.T) {
 	r := newRig(t)
 	g := r.create(t, "a")
 	ctx, cancel := context.WithCancel(t.Context())
-	started := &notice{heard: cancel}
+	started := &notice{received: cancel}
 	if _, err := g.Exec(ctx, "echo $$; exec sleep 1000", client.ExecOptions{Stdout: started}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
@@ -191,19 +191,19 @@ func TestExecIsCanceled(t *testing.T) {
 
 // notice calls a function after each write.
 type notice struct {
-	mu    sync.Mutex
-	b     bytes.Buffer
-	want  string
-	heard func()
+	mu       sync.Mutex
+	b        bytes.Buffer
+	want     string
+	received func()
 }
 
 func (n *notice) Write(b []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.b.Write(b)
-	if n.heard != nil && strings.Contains(n.b.String(), n.want) {
-		n.heard()
-		n.heard = nil
+	if n.received != nil && strings.Contains(n.b.String(), n.want) {
+		n.received()
+		n.received = nil
 	}
 	return len(b), nil
 }
@@ -214,13 +214,13 @@ func (n *notice) String() string {
 	return n.b.String()
 }
 
-// TestExecGoesOnAfterACut: no byte is lost or repeated after a lost connection.
-func TestExecGoesOnAfterACut(t *testing.T) {
+// TestExecResumesAfterDisconnect: no byte is lost or repeated after a lost connection.
+func TestExecResumesAfterDisconnect(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	g := r.create(t, "a")
 	dir := t.TempDir()
-	out := &notice{want: "one\n", heard: func() {
+	out := &notice{want: "one\n", received: func() {
 		go func() {
 			r.server.CloseClientConnections()
 			os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
@@ -239,7 +239,7 @@ func TestShell(t *testing.T) {
 	g := r.create(t, "a")
 	in, keys := io.Pipe()
 	resized := make(chan client.Size)
-	shown := &notice{want: "> ", heard: func() {
+	shown := &notice{want: "> ", received: func() {
 		go func() {
 			io.WriteString(keys, "echo $((6*7)) grüße; stty size\r")
 		}()
@@ -270,20 +270,20 @@ func TestShell(t *testing.T) {
 	in.Close()
 	// The end of the input detaches from the session, which continues to run.
 	first, type1 := io.Pipe()
-	seen := &notice{want: "> ", heard: func() { go io.WriteString(type1, "X=still; echo $X there\r") }}
+	seen := &notice{want: "> ", received: func() { go io.WriteString(type1, "X=still; echo $X there\r") }}
 	left := make(chan error, 1)
 	go func() {
 		_, err := g.Shell(t.Context(), client.ShellOptions{Session: "b", In: first, Out: seen})
 		left <- err
 	}()
-	testenv.Poll(t, "it was heard", func() bool { return strings.Contains(seen.String(), "still there") })
+	testenv.Poll(t, "it was received", func() bool { return strings.Contains(seen.String(), "still there") })
 	type1.Close()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	again, more := io.Pipe()
 	back := &notice{}
-	back.want, back.heard = "> ", func() { go io.WriteString(more, "echo $X here; exit\r") }
+	back.want, back.received = "> ", func() { go io.WriteString(more, "echo $X here; exit\r") }
 	if _, err := g.Shell(t.Context(), client.ShellOptions{Session: "b", In: again, Out: back}); err != nil ||
 		!strings.Contains(back.String(), "still here") {
 		t.Errorf(`got %q %v, want output that contains "still here"`, back.String(), err)

@@ -240,7 +240,7 @@ func TestHubStartsServersAlone(t *testing.T) {
 
 // A program cannot duplicate file descriptors of its server, which runs as the same user: their
 // sockets would expose information about the host's network.
-func TestHubConnectionsTellNothing(t *testing.T) {
+func TestHubConnectionsRevealNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
 	h := serveHub(t)

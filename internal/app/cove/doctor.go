@@ -172,7 +172,7 @@ func whereOf(cfg config.Cove) string {
 type adder func(ok bool, what, fix string)
 
 // examine checks what sandboxes need; usable reports whether any can run. provider adds what the
-// provider of sandboxes can do, and reports the same of it. Of a cluster it is the cluster that matters, not this machine.
+// provider of sandboxes can do, and reports the same of it. For Kubernetes, it checks the cluster, not this machine.
 func examine(ctx context.Context, cfg config.Cove, environ []string, provider func(adder) bool) (usable bool, list []finding) {
 	add := func(ok bool, what, fix string) { list = append(list, finding{ok: ok, what: what, fix: fix}) }
 	if cfg.Provider == "kubernetes" {

@@ -55,7 +55,7 @@ type Hub struct {
 	metrics  *metric.Registry
 	tools    *mcp.Handler
 	sessions *upstream.Sessions // with the tools of sandboxes
-	address  string             // URL to show to who uses the socket; empty: that of the request
+	address  string             // URL in replies to clients of the socket; empty: that of the request
 }
 
 // New builds the hub on a provider, which it closes with itself. Without a
@@ -166,7 +166,7 @@ func (s siteSessions) Pass(ctx context.Context, site string) string {
 	return s.hub.guard.Pass(ctx, site)
 }
 
-// access says what an operation of another's list takes here.
+// access sets the required access of an operation in a list.
 func access(list []op.Op, name string, a op.Access) []op.Op {
 	for i := range list {
 		if list[i].Name == name {
@@ -256,7 +256,7 @@ func (h *Hub) Handlers() (outside, inside http.Handler) {
 	return all, h.addressed(all)
 }
 
-// addressed lets replies to who uses the socket name the address of a hub that serves HTTPS.
+// addressed lets replies to clients of the socket contain the address of a hub that serves HTTPS.
 func (h *Hub) addressed(next http.Handler) http.Handler {
 	scheme, host, ok := strings.Cut(h.address, "://")
 	if !ok {

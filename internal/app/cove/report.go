@@ -91,7 +91,7 @@ type bundleFile struct {
 	text []byte
 }
 
-// add adds a file. What cannot be collected says so.
+// add adds a file. Failures are noted in the file.
 func (r *bundle) add(name string, fill func(*bytes.Buffer) error) {
 	var b bytes.Buffer
 	if err := fill(&b); err != nil {

@@ -127,7 +127,7 @@ func TestBeginWaitsForPorts(t *testing.T) {
 	}
 }
 
-func TestFailedStartIsSaid(t *testing.T) {
+func TestFailedStartIsReported(t *testing.T) {
 	for name, c := range map[string]Config{
 		"hook fails":   {Init: "exit 4", Strict: true},
 		"port is shut": {WaitPorts: []int{1}, WaitTimeout: 10 * time.Millisecond},

@@ -345,7 +345,7 @@ func actual(t testing.TB, dir string) shadow {
 }
 
 // After any changes of a tree, a client that follows the events knows its state.
-func TestEventsTellTheTree(t *testing.T) {
+func TestEventsDescribeTheTree(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -196,8 +196,8 @@ func (v *Verbs) open() *cobra.Command {
 	return cmd
 }
 
-// site returns the address of a sandbox's pages, without a final slash. It is below the address that requests go to, whatever the
-// response says; only a hub that is called over a socket has to say where browsers reach it.
+// site returns the address of a sandbox's pages, without a final slash. It is below the address that requests go to, regardless of
+// the response; only for a hub that is called over a socket does the response contain the address for browsers.
 func (v *Verbs) site(sb *client.Sandbox, name string) (string, error) {
 	if hub := v.Address(); !strings.HasPrefix(hub, "unix:") {
 		return login.TrimURL(hub) + "/sandbox/" + url.PathEscape(name), nil
