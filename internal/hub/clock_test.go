@@ -28,14 +28,17 @@ type quiet struct {
 	*testing.T
 	*Hub
 	p     *pipeProvider
+	cfg   Config
 	tasks atomic.Bool // a command runs in the background
 }
 
 // inBubble runs f with a hub in simulated time, so waiting takes no real time.
-func inBubble(t *testing.T, f func(q *quiet)) {
+func inBubble(t *testing.T, f func(q *quiet)) { inBubbleWith(t, Config{}, f) }
+
+func inBubbleWith(t *testing.T, cfg Config, f func(q *quiet)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := &quiet{T: t}
+		q := &quiet{T: t, cfg: cfg}
 		q.p = newPipeProvider(func(sb sandbox.Sandbox) http.Handler {
 			return newGuest(sb, func(g *guestServer) {
 				g.mux.HandleFunc("GET /v1/shell/sessions", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,7 +59,9 @@ func inBubble(t *testing.T, f func(q *quiet)) {
 
 func (q *quiet) start() {
 	var err error
-	if q.Hub, err = Open(Config{Provider: q.p, Metrics: metric.New()}); err != nil {
+	cfg := q.cfg
+	cfg.Provider, cfg.Metrics = q.p, metric.New()
+	if q.Hub, err = Open(cfg); err != nil {
 		q.Fatal(err)
 	}
 	q.Hub.Begin(context.Background())

@@ -1,10 +1,16 @@
 package hub
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/e2b"
+	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -94,7 +100,11 @@ func TestDeletedErrorStatesReason(t *testing.T) {
 
 // TestUnenforcedLimits: a limit that the provider cannot enforce is rejected, and a default is not shown.
 func TestUnenforcedLimits(t *testing.T) {
-	inBubble(t, func(q *quiet) { // its provider enforces nothing
+	file := filepath.Join(t.TempDir(), "environments.json")
+	if err := os.WriteFile(file, []byte(`[{"name":"small","cpu_limit":"500m","memory_limit":"64Mi","disk_limit":"1Gi"}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inBubbleWith(t, Config{Environments: file}, func(q *quiet) { // its provider limits only disks
 		o := q.lifecycle.Show(q.Context(), q.make(lifecycle.CreateIn{Name: "a"}))
 		if o.MemoryLimit != "" || o.CPULimit != "" || o.Memory == "" {
 			q.Errorf("got limits %q and %q, want none", o.MemoryLimit, o.CPULimit)
@@ -103,6 +113,32 @@ func TestUnenforcedLimits(t *testing.T) {
 			if _, err := q.lifecycle.Make(q.Context(), in); err == nil || !strings.Contains(err.Error(), name+": provider pipe cannot limit") {
 				q.Errorf("%s: got error %v, want it rejected", name, err)
 			}
+		}
+		info, err := q.lifecycle.Info(q.Context(), op.None{})
+		if d := info.Defaults; err != nil || d.CPULimit != "" || d.MemoryLimit != "" || d.Environment == "" {
+			q.Errorf("got defaults %+v and error %v, want no limits of CPU and memory", d, err)
+		}
+		list, err := q.lifecycle.ListEnvironments(q.Context(), op.None{})
+		small := slices.IndexFunc(list, func(e environment.Environment) bool { return e.Name == "small" })
+		if err != nil || small < 0 || list[small].CPULimit != "" || list[small].MemoryLimit != "" || list[small].DiskLimit != "1Gi" {
+			q.Errorf("got environments %+v and error %v, want small without limits of CPU and memory", list, err)
+		}
+		made, err := q.Hub.e2b.Create(q.Context(), e2b.CreateIn{TemplateID: "small"})
+		if err != nil {
+			q.Fatal(err)
+		}
+		got, err := q.Hub.e2b.Get(q.Context(), e2b.IDIn{ID: made.SandboxID})
+		if err != nil || got.CPUs != 1 || got.MemoryMB != 0 || got.DiskMB != 1024 {
+			q.Errorf("got %+v and error %v, want the machine's CPUs and memory, which are unknown, and the limit of disks", got.Listed, err)
+		}
+		templates, err := q.Hub.e2b.Templates(q.Context(), e2b.TemplatesIn{})
+		for _, template := range templates {
+			if template.MemoryMB != 0 {
+				q.Errorf("got template %+v, want no limit of memory", template)
+			}
+		}
+		if err != nil {
+			q.Error(err)
 		}
 	})
 }

@@ -112,7 +112,8 @@ func TestOnlyAdminsSeeVariablesOfEnvironments(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`[{"name":"gpu","env":{"TOKEN":"operator-s3cret"}}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := lifecycle.New(lifecycle.Config{Environments: environment.New(path, Defaults{}, slog.New(slog.DiscardHandler)), Metrics: metric.New()})
+	s := lifecycle.New(lifecycle.Config{Provider: &pipeProvider{}, Metrics: metric.New(),
+		Environments: environment.New(path, Defaults{}, slog.New(slog.DiscardHandler))})
 	for role, want := range map[string]bool{"admin": true, "user": false, "viewer": false, "": false} {
 		list, err := s.ListEnvironments(op.WithCall(t.Context(), &op.Call{Role: role}), op.None{})
 		if err != nil || list[0].Name != "gpu" || (list[0].Env["TOKEN"] != "") != want {

@@ -77,7 +77,7 @@ func (b *pipeBox) stop() {
 }
 
 func (p *pipeProvider) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Provider: "pipe", Pause: true, Stop: true, Stats: true}
+	return sandbox.Abilities{Provider: "pipe", Pause: true, Stop: true, Stats: true, Limits: []string{"disk"}}
 }
 
 func (p *pipeProvider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -91,4 +92,14 @@ type Egresser interface {
 	// it. It can be called again after the listener was closed or the hub restarted; a later listener
 	// replaces the earlier one. EnvEgress contains its address for programs inside.
 	Egress(ctx context.Context, id string) (net.Listener, error)
+}
+
+// Enforced returns resources without the limits that the provider cannot enforce.
+func (a Abilities) Enforced(r Resources) Resources {
+	for kind, limit := range map[string]*int64{"cpu": &r.CPULimit, "memory": &r.MemoryLimit, "disk": &r.Disk} {
+		if !slices.Contains(a.Limits, kind) {
+			*limit = 0
+		}
+	}
+	return r
 }

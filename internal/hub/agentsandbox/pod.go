@@ -205,6 +205,23 @@ func (m *mapping) resources(at string, c container) {
 	}
 }
 
+// unenforced lists the limits of a template that the provider cannot enforce.
+func (s *Service) unenforced(env environment.Environment) (problems []string) {
+	for _, l := range []struct {
+		field, kind string
+		given       environment.Quantity
+	}{{"cpu", "cpu", env.CPULimit}, {"memory", "memory", env.MemoryLimit}, {"ephemeral-storage", "disk", env.DiskLimit}} {
+		if l.given == "" {
+			continue
+		}
+		if able := s.Provider.Abilities(); !slices.Contains(able.Limits, l.kind) {
+			problems = append(problems, fmt.Sprintf("podTemplate.spec.containers[0].resources.limits: %s: provider %s cannot limit it here; "+
+				"remove it", l.field, able.Provider))
+		}
+	}
+	return problems
+}
+
 // network converts the network policy of a template. Sandboxes accept connections only from the hub, and
 // have its default egress policy if the template has none.
 func (m *mapping) network(o *object) {

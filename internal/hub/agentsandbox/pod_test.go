@@ -9,8 +9,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -162,6 +164,27 @@ func TestNames(t *testing.T) {
 	for name, want := range map[string][]string{"a": {"a", "a-17b788a7"}, "a.b": {"a-b-17b788a7"}, long: {long[:41] + "-17b788a7"}} {
 		if got := namesFor(name, "uid"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// limiting is a provider that limits only memory.
+type limiting struct{ sandbox.Provider }
+
+func (limiting) Abilities() sandbox.Abilities {
+	return sandbox.Abilities{Provider: "limiting", Limits: []string{"memory"}}
+}
+
+// TestUnenforcedLimitsOfPods: a limit that the provider cannot enforce is rejected, as for other unsupported fields.
+func TestUnenforcedLimitsOfPods(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Provider: limiting{}, Record: func(o op.Op) op.Op { return o }, Log: quiet})
+	for limit, want := range map[string]string{"cpu: 2": "limits: cpu: provider limiting cannot limit it here",
+		"ephemeral-storage: 1Gi": "limits: ephemeral-storage: provider", "memory: 1Gi": ""} {
+		o := parseSpec(t, "podTemplate: {spec: {containers: [{name: a, image: b, resources: {limits: {"+limit+"}}}]}}")
+		_, reason, refused := s.plan(key{templates, "ns", "a"}, o)
+		if want == "" && reason != "" || want != "" && (reason != "InvalidTemplate" || !strings.Contains(refused, want)) {
+			t.Errorf("%s: got %q and %q, want %q", limit, reason, refused, want)
 		}
 	}
 }

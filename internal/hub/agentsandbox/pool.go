@@ -41,7 +41,7 @@ func (s *Service) renewPools() {
 			}
 			env, refused := template.toEnvironment(owner, poolName(namespace, name))
 			spec, err := env.Spec(s.Defaults)
-			if len(refused) > 0 || err != nil || env.Port != 0 {
+			if len(refused)+len(s.unenforced(env)) > 0 || err != nil || env.Port != 0 {
 				continue // claims report the problems; only our own server supports warm pools
 			}
 			if size := s.allowed(left, owner, *p.Spec.Replicas, spec); size > 0 {

@@ -271,6 +271,7 @@ func (s *Service) plan(k key, o *object) (m making, reason, refused string) {
 		}
 	}
 	env, problems := from.toEnvironment(s.Owners[k.namespace], name)
+	problems = append(problems, s.unenforced(env)...)
 	if k.resource == claims {
 		problems = append(problems, m.claim(o, from, env)...)
 	}

@@ -201,8 +201,8 @@ func (s *Service) Templates(_ context.Context, _ TemplatesIn) ([]Template, error
 		}
 		t := Template{TemplateID: e.Name, BuildID: "00000000-0000-0000-0000-000000000000", Public: true,
 			Aliases: []string{e.Name}, Names: []string{e.Name},
-			CPUs: max(1, int(full.Resources.CPULimit/1000)), MemoryMB: full.Resources.MemoryLimit >> 20,
-			DiskMB: full.Resources.Disk >> 20, EnvdVersion: daemonVersion, BuildStatus: "ready", BuildCount: 1}
+			EnvdVersion: daemonVersion, BuildStatus: "ready", BuildCount: 1}
+		t.CPUs, t.MemoryMB, t.DiskMB = s.size(full.Resources)
 		if e.Name == defaults.Environment {
 			t.Aliases = append(t.Aliases, standardTemplates...)
 			t.Names = t.Aliases

@@ -6,6 +6,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -204,13 +205,22 @@ func (s *Service) listed(sb sandbox.Sandbox) Listed {
 	l := Listed{
 		TemplateID: name, Alias: name, SandboxID: naming.E2BID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion,
 		StartedAt: sb.Created.UTC(), EndAt: sb.Created.Add(never).UTC(), State: stateOf(sb), Metadata: metadataOf(sb.Spec),
-		CPUs:     max(1, int(math.Ceil(float64(sb.Spec.Resources.CPULimit)/1000))),
-		MemoryMB: sb.Spec.Resources.MemoryLimit >> 20, DiskMB: sb.Spec.Resources.Disk >> 20,
 	}
+	l.CPUs, l.MemoryMB, l.DiskMB = s.size(sb.Spec.Resources)
 	if at, ok := fleet.Expiry(sb); ok {
 		l.EndAt = at.UTC()
 	}
 	return l
+}
+
+// size is what a sandbox can use, as clients show it: its limits, or the machine where these are not enforced. 0: unknown.
+func (s *Service) size(r sandbox.Resources) (cpus int, memoryMB, diskMB int64) {
+	r = s.Sandboxes.Enforced(r)
+	if r.CPULimit == 0 || r.MemoryLimit == 0 {
+		able := s.Provider.Abilities()
+		r.CPULimit, r.MemoryLimit = cmp.Or(r.CPULimit, able.MaxCPU), cmp.Or(r.MemoryLimit, able.MaxMemory)
+	}
+	return max(1, int(math.Ceil(float64(r.CPULimit)/1000))), r.MemoryLimit >> 20, r.Disk >> 20
 }
 
 // stateOf is one of the two states that clients know. Clients wake a stopped sandbox like a paused

@@ -11,7 +11,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // isInvalid reports whether an error blames the caller and contains want.
@@ -210,23 +212,30 @@ func TestNetworkOf(t *testing.T) {
 	}
 }
 
+// limiting is a provider that limits CPU and memory, but no disks.
+type limiting struct{ sandbox.Provider }
+
+func (limiting) Abilities() sandbox.Abilities {
+	return sandbox.Abilities{Limits: []string{"cpu", "memory"}, MaxCPU: 8000}
+}
+
 // TestListed: a listed sandbox has all fields that clients require, even if some values are unknown.
 func TestListed(t *testing.T) {
 	t.Parallel()
-	s := &Service{}
+	s := &Service{Config{Provider: limiting{}, Sandboxes: lifecycle.New(lifecycle.Config{Provider: limiting{}, Metrics: metric.New()})}}
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	sb := sandbox.Sandbox{ID: "sb-0123456789abcdef", State: sandbox.Stopped, Created: created, Spec: sandbox.Spec{Environment: "aio"}}
-	sb.Spec.Resources.CPULimit, sb.Spec.Resources.MemoryLimit = 1500, 512<<20
+	sb.Spec.Resources = sandbox.Resources{CPULimit: 1500, MemoryLimit: 512 << 20, Disk: 1 << 30}
 	got := s.listed(sb)
 	if got.TemplateID != "aio" || got.SandboxID != "sb0123456789abcdef" || got.State != "paused" || got.CPUs != 2 || got.MemoryMB != 512 ||
-		!got.StartedAt.Equal(created) || got.StartedAt.Location() != time.UTC || !got.EndAt.After(created.AddDate(5, 0, 0)) {
+		got.DiskMB != 0 || !got.StartedAt.Equal(created) || got.StartedAt.Location() != time.UTC || !got.EndAt.After(created.AddDate(5, 0, 0)) {
 		t.Errorf("got %+v, want it as a client reads it", got)
 	}
 	sb.State = sandbox.Running
 	sb.Spec.Resources.CPULimit = 0
 	naming.Annotate(&sb.Spec, naming.AnnotationTemplate, "base")
 	naming.Annotate(&sb.Spec, naming.AnnotationMetadata, `{"a":"b"}`)
-	if got = s.listed(sb); got.TemplateID != "base" || got.State != "running" || got.CPUs != 1 ||
+	if got = s.listed(sb); got.TemplateID != "base" || got.State != "running" || got.CPUs != 8 ||
 		!maps.Equal(got.Metadata, map[string]string{"a": "b"}) {
 		t.Errorf("got %+v, want the client's template and metadata", got)
 	}

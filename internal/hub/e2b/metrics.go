@@ -53,7 +53,7 @@ func (s *Service) Begin(ctx context.Context) {
 func (s *Service) metricOf(sb sandbox.Sandbox, x meter.Sample) Metric {
 	l := s.listed(sb)
 	return Metric{Timestamp: x.Time, Unix: x.Time.Unix(), CPUs: l.CPUs, CPUPct: max(0, 100*x.CPU/float64(l.CPUs)),
-		MemUsed: max(x.Memory, 0), MemTotal: sb.Spec.Resources.MemoryLimit, DiskUsed: max(x.Disk, 0), DiskTotal: sb.Spec.Resources.Disk}
+		MemUsed: max(x.Memory, 0), MemTotal: l.MemoryMB << 20, DiskUsed: max(x.Disk, 0), DiskTotal: l.DiskMB << 20}
 }
 
 // Metrics returns the samples of a sandbox, and measures it now.

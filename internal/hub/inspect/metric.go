@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
@@ -68,14 +67,8 @@ type Usage struct {
 
 // limitsOf returns the limits of a sandbox that the provider enforces.
 func (s *Service) limitsOf(sb sandbox.Sandbox) Limits {
-	r, l := sb.Spec.Resources, Limits{Disk: sb.Spec.Resources.Disk}
-	if slices.Contains(s.limits(), "cpu") {
-		l.CPU = float64(r.CPULimit) / 1000
-	}
-	if slices.Contains(s.limits(), "memory") {
-		l.Memory = r.MemoryLimit
-	}
-	return l
+	r := sandbox.Abilities{Limits: s.limits()}.Enforced(sb.Spec.Resources)
+	return Limits{CPU: float64(r.CPULimit) / 1000, Memory: r.MemoryLimit, Disk: r.Disk}
 }
 
 // Metrics shows the usage of a sandbox over time.

@@ -152,7 +152,7 @@ func checkLimits(s *Service, in CreateIn) error {
 	for _, l := range []struct {
 		name, kind string
 		given      environment.Quantity
-	}{{"memory_limit", "memory", in.MemoryLimit}, {"cpu_limit", "cpu", in.CPULimit}} {
+	}{{"memory_limit", "memory", in.MemoryLimit}, {"cpu_limit", "cpu", in.CPULimit}, {"disk_limit", "disk", in.DiskLimit}} {
 		if l.given != "" && !slices.Contains(s.limits(), l.kind) {
 			return op.Errorf(op.Invalid, "%s: provider %s cannot limit %s here; omit it, or run cove doctor to see what is missing",
 				l.name, s.Provider.Abilities().Provider, l.kind)

@@ -311,10 +311,25 @@ func (s *Service) Change(ctx context.Context, name string, do func(ctx context.C
 	return s.Show(ctx, sb), nil
 }
 
-// ListEnvironments lists the environments. Their variables can contain secrets of the operator, so
+// Enforced returns resources without the limits that the provider cannot enforce.
+func (s *Service) Enforced(r sandbox.Resources) sandbox.Resources {
+	return sandbox.Abilities{Limits: s.limits()}.Enforced(r)
+}
+
+// ListEnvironments lists the environments, without limits that are not enforced. Their variables can contain secrets of the operator, so
 // only admins see them.
 func (s *Service) ListEnvironments(ctx context.Context, _ op.None) ([]environment.Environment, error) {
 	list := slices.Clone(s.Environments.List())
+	for i, e := range list {
+		able := s.Enforced(sandbox.Resources{CPULimit: 1, MemoryLimit: 1, Disk: 1})
+		for limit, enforced := range map[*environment.Quantity]int64{&e.CPULimit: able.CPULimit, &e.MemoryLimit: able.MemoryLimit,
+			&e.DiskLimit: able.Disk} {
+			if enforced == 0 {
+				*limit = ""
+			}
+		}
+		list[i] = e
+	}
 	if !caller.IsAdmin(op.CallOf(ctx)) {
 		for i := range list {
 			list[i].Env = nil
@@ -336,9 +351,9 @@ type Info struct {
 // Defaults apply to sandboxes that set nothing else.
 type Defaults struct {
 	Environment string  `json:"environment"`
-	CPULimit    string  `json:"cpu_limit"`
-	MemoryLimit string  `json:"memory_limit"`
-	DiskLimit   string  `json:"disk_limit"`
+	CPULimit    string  `json:"cpu_limit" doc:"Empty: not limited"`
+	MemoryLimit string  `json:"memory_limit" doc:"Empty: not limited"`
+	DiskLimit   string  `json:"disk_limit" doc:"Empty: not limited"`
 	Timeout     float64 `json:"timeout" doc:"Minutes; -1: never"`
 	IdleTimeout float64 `json:"idle_timeout" doc:"Minutes; -1: never"`
 	IdlePolicy  string  `json:"idle_policy"`
@@ -348,6 +363,7 @@ type Defaults struct {
 
 func defaultsOf(s *Service) Defaults {
 	d := s.Environments.Defaults()
+	d.Resources = s.Enforced(d.Resources)
 	return Defaults{Environment: d.Environment, CPULimit: environment.FormatCPU(d.Resources.CPULimit),
 		MemoryLimit: environment.FormatSize(d.Resources.MemoryLimit), DiskLimit: environment.FormatSize(d.Resources.Disk),
 		Timeout: environment.Minutes(d.Timeout), IdleTimeout: environment.Minutes(d.IdleTimeout), IdlePolicy: string(d.IdlePolicy),

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -70,12 +69,7 @@ type Stage struct {
 // Show returns a sandbox as the caller sees it.
 func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	spec := sb.Spec
-	if !slices.Contains(s.limits(), "memory") {
-		spec.Resources.MemoryLimit = 0
-	}
-	if !slices.Contains(s.limits(), "cpu") {
-		spec.Resources.CPULimit = 0
-	}
+	spec.Resources = s.Enforced(spec.Resources)
 	o := Object{
 		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: naming.ImageName(spec.Image),
 		App:  spec.Annotations[naming.AnnotationApp],
