@@ -116,7 +116,7 @@ func findRoot(t testing.TB, release string) string {
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == missingRelease {
-		t.Skip(strings.TrimSpace(why.String()))
+		testenv.Lack(t, strings.TrimSpace(why.String()))
 	}
 	if err != nil {
 		testenv.Lack(t, fmt.Sprintf("no minimal system of %s: %v: %s", release, err, &why))

@@ -2,6 +2,7 @@ package newcomer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,8 +21,12 @@ import (
 	"github.com/cove-sandbox/cove/test/dist"
 )
 
-// patience limits one step. Some compile everything or download hundreds of megabytes, on a loaded machine.
-const patience = 35 * time.Minute
+// patience limits one step. Some compile everything or download hundreds of megabytes, on a loaded machine. A step also ends
+// before the time limit of all tests, so that its output is reported, and the system removed.
+const (
+	patience = 35 * time.Minute
+	reserve  = 3 * time.Minute
+)
 
 // newcomer is a person at a terminal.
 type newcomer struct {
@@ -58,7 +63,7 @@ func follow(t *testing.T, c combination, distribution string) {
 		n.makeRun(begun)
 	default:
 		n.install()
-		t.Logf("%s: installed after %v", c.source, time.Since(begun).Round(100*time.Millisecond))
+		n.measured(c.source, time.Since(begun), "until it is installed")
 		n.startServer(begun)
 	}
 	n.startHub()
@@ -69,7 +74,7 @@ func follow(t *testing.T, c combination, distribution string) {
 // as runs a script as a user and returns its output.
 func (n *newcomer) as(user, script string) (string, error) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), patience) // a cleanup runs scripts, too
+	ctx, cancel := n.limit()
 	defer cancel()
 	dir := n.dir
 	if user != n.user {
@@ -79,9 +84,21 @@ func (n *newcomer) as(user, script string) (string, error) {
 	cmd := n.system.Command(ctx, user, dir, n.env, script)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%w: %s", err, &errs)
+		return out.String(), fmt.Errorf("%w: %s", cmp.Or(context.Cause(ctx), err), &errs)
 	}
 	return out.String(), nil
+}
+
+// limit returns the context of a step.
+func (n *newcomer) limit() (context.Context, context.CancelFunc) {
+	if n.t.Context().Err() != nil { // a cleanup runs scripts, too
+		return context.WithTimeout(context.WithoutCancel(n.t.Context()), reserve/2)
+	}
+	end := time.Now().Add(patience)
+	if all, ok := n.t.Deadline(); ok && all.Add(-reserve).Before(end) {
+		end = all.Add(-reserve)
+	}
+	return context.WithDeadlineCause(n.t.Context(), end, fmt.Errorf("the step did not end within %v", time.Until(end).Round(time.Second)))
 }
 
 // must is as for a step without which the rest makes no sense.
@@ -208,17 +225,47 @@ func (n *newcomer) makeRun(begun time.Time) {
 	if run.over() {
 		n.t.Fatalf("make run: got %v and %s, want a server", run.err, run)
 	}
-	n.t.Logf("make run: %v to the first response", time.Since(begun).Round(100*time.Millisecond))
+	first := time.Since(begun)
+	n.wantProgress(run, "before the first response")
+	shown := len(run.String())
 	n.await(run, "test ! -e .tools/installing")
-	n.t.Logf("make run: everything installed after %v, at most %v without output", time.Since(begun).Round(100*time.Millisecond),
-		run.longestGap().Round(100*time.Millisecond))
+	all := run.String()
+	if !strings.Contains(all, "Everything is installed, after ") {
+		n.t.Errorf("make run: got %s, want it to say that everything is installed", all)
+	}
+	if !progressLine.MatchString(all[shown:]) {
+		n.t.Errorf("make run while it serves: got %s, want lines that show which steps run", all[shown:])
+	}
+	n.measured("make run", first, "to the first response", time.Since(begun), "until everything is installed",
+		run.longestGap(), "at most without output")
 	n.path = n.dir + "/bin"
+}
+
+// progressLine shows after how many seconds which steps run.
+var progressLine = regexp.MustCompile(`(?m)^  [0-9]+ s: \S.*$`)
+
+func (n *newcomer) wantProgress(program *transcript, when string) {
+	n.t.Helper()
+	if lines := progressLine.FindAllString(program.String(), -1); len(lines) < 2 {
+		n.t.Errorf("%s: got %d lines that show which steps run, want at least 2: %s", when, len(lines), program)
+	}
+}
+
+// measured prints figures in one line: they depend on the machine and its load, so nothing depends on them. The goals, on two
+// free cores, are 90 s from make run to the first response, output at least every 5 s, and 60 s from a package to Python.
+func (n *newcomer) measured(what string, figures ...any) {
+	line := n.String() + ": " + what
+	for i := 0; i < len(figures); i += 2 {
+		d, _ := figures[i].(time.Duration)
+		line += fmt.Sprintf(", %v %v", d.Round(100*time.Millisecond), figures[i+1])
+	}
+	n.t.Log("measured: " + line)
 }
 
 // await waits until a command succeeds, or the program ends.
 func (n *newcomer) await(program *transcript, command string) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := n.limit()
 	defer cancel()
 	succeeded := make(chan error, 1)
 	cmd := n.system.Command(ctx, n.user, n.dir, n.env, "until "+command+"; do sleep 0.2; done > /dev/null 2>&1")
@@ -229,7 +276,7 @@ func (n *newcomer) await(program *transcript, command string) {
 		<-succeeded
 	case err := <-succeeded:
 		if err != nil {
-			n.t.Fatalf("%s does not succeed within %v: %s", command, patience, program)
+			n.t.Fatalf("%s does not succeed: %v: %s", command, cmp.Or(context.Cause(ctx), err), program)
 		}
 	}
 }
@@ -292,7 +339,7 @@ func (n *newcomer) startServer(begun time.Time) {
 	if server.over() {
 		n.t.Fatalf("aio serve: got %v and %s, want a server", server.err, server)
 	}
-	n.t.Logf("%s: %v to the first result of Python", n.source, time.Since(begun).Round(100*time.Millisecond))
+	n.measured(n.source, time.Since(begun), "to the first result of Python", server.longestGap(), "at most without output")
 }
 
 func (n *newcomer) program(name string) string {
