@@ -16,6 +16,7 @@ if [ -z "${OLD-}" ]; then
   "$@" sandbox list --format json | grep "\"$id\""
   test "$(head -c 3000000 /dev/zero | "$@" sandbox exec "$id" -- wc -c)" = 3000000
   "$@" sandbox logs --format json "$id" | grep '"logger":"aio".*serving on'
+  "$@" sandbox logs "$id" | grep 'serving on'
   "$@" sandbox metrics "$id" | grep -i mem
   "$@" template list | grep base # older releases require a token besides the key
 fi

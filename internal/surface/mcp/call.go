@@ -92,8 +92,8 @@ func (h *Handler) middleware(e *engine) mcp.Middleware {
 				}
 			}
 			result, err := next(ctx, method, req)
-			if read, ok := result.(*mcp.ReadResourceResult); ok && err == nil {
-				return readResult{read}, nil
+			if err == nil {
+				result = fillResult(result)
 			}
 			if list, ok := result.(*mcp.ListToolsResult); ok && err == nil {
 				_, call := receiveCall(ctx, req.GetExtra())

@@ -32,7 +32,7 @@ func newRemote(version string) *remote {
 		r.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}}, handle)
 	}
 	r.AddPrompt(&mcp.Prompt{Name: "greet"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return &mcp.GetPromptResult{Description: "a greeting"}, nil
+		return &mcp.GetPromptResult{Description: "a greeting", Messages: []*mcp.PromptMessage{{Role: "user", Content: emptyFile()}}}, nil
 	})
 	r.AddResource(&mcp.Resource{Name: "note", URI: "far://note"},
 		func(_ context.Context, q *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
@@ -49,6 +49,11 @@ func newRemote(version string) *remote {
 	return r
 }
 
+// emptyFile is an embedded resource without text.
+func emptyFile() mcp.Content {
+	return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "far://empty", MIMEType: "text/plain"}}
+}
+
 func said(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }
@@ -59,7 +64,9 @@ func (r *remote) work(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToo
 		q.Session.NotifyProgress(ctx,
 			&mcp.ProgressNotificationParams{ProgressToken: q.Params.GetProgressToken(), Progress: 1, Message: "half"}),
 		q.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: "logged"}))
-	return said("worked"), err
+	result := said("worked")
+	result.Content = append(result.Content, emptyFile())
+	return result, err
 }
 
 // hang waits until it is canceled.
@@ -153,6 +160,20 @@ func mountByPipe(t *testing.T, r *remote) upstream.Server {
 	}}
 }
 
+// mountByEvents returns the server as one with the transport that preceded streamable HTTP.
+func mountByEvents(t *testing.T, r *remote) upstream.Server {
+	t.Helper()
+	web := httptest.NewServer(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return r.Server }, nil))
+	t.Cleanup(func() {
+		for s := range r.Sessions() {
+			s.Close()
+		}
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return upstream.Server{Name: "far", URL: web.URL, SSE: true}
+}
+
 // listener is a client that answers questions and receives messages.
 type listener struct {
 	*mcp.ClientSession
@@ -212,8 +233,11 @@ func TestVersionsOfClientsAndServers(t *testing.T) {
 	for _, way := range []struct {
 		name  string
 		mount func(*testing.T, *remote) upstream.Server
-	}{{"address", mountByAddress}, {"process", mountByPipe}} {
+	}{{"address", mountByAddress}, {"process", mountByPipe}, {"events", mountByEvents}} {
 		for _, server := range mcp.SupportedProtocolVersions() {
+			if way.name == "events" && server >= upstream.Stateless {
+				continue // requires streamable HTTP
+			}
 			t.Run(way.name+" "+server, func(t *testing.T) {
 				t.Parallel()
 				far := newRemote(server)
@@ -247,6 +271,14 @@ func useAll(t *testing.T, l *listener, far *remote) {
 	}
 	if got := <-l.logs; got != "logged" {
 		t.Errorf("got log %q, want logged", got)
+	}
+	prompts, err := l.ListPrompts(t.Context(), nil)
+	if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Name != "far_greet" {
+		t.Errorf("got prompts %+v, %v, want that of the server", prompts, err)
+	}
+	resources, err := l.ListResources(t.Context(), nil)
+	if err != nil || len(resources.Resources) != 1 || resources.Resources[0].URI != "far://note" {
+		t.Errorf("got resources %+v, %v, want that of the server", resources, err)
 	}
 	prompt, err := l.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "far_greet"})
 	if err != nil || prompt.Description != "a greeting" {

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/api/toolset"
@@ -104,6 +108,100 @@ func TestEmptyResource(t *testing.T) {
 		if err := errors.Join(err, json.Unmarshal(b, &reply)); err != nil ||
 			string(reply.Result.Contents) != `[{"mimeType":"text/plain","text":"","uri":"file:///empty"}]` {
 			t.Errorf("%s: got %s, %v, want an empty text", version, b, err)
+		}
+	}
+}
+
+// TestEmbeddedEmptyResource: clients receive the text of an empty resource in the result of a tool and in a prompt, also those
+// of another server.
+func TestEmbeddedEmptyResource(t *testing.T) {
+	t.Parallel()
+	h := New(Config{Name: "here", Version: "1", Ops: toys})
+	h.Mount(mountByAddress(t, newRemote("2025-11-25")))
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		h.Close()
+		s.CloseClientConnections()
+		s.Close()
+	})
+	for _, body := range []string{`{"method":"tools/call","params":{"name":"far_work"}}`,
+		`{"method":"prompts/get","params":{"name":"far_greet"}}`} {
+		res, err := s.Client().Post(s.URL+"/mcp", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		want := `"resource":{"mimeType":"text/plain","text":"","uri":"far://empty"}`
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s: got %s, %v, want %s", body, b, err, want)
+		}
+	}
+}
+
+// changing are skills that a test changes.
+type changing struct {
+	mu  sync.Mutex
+	all map[string]string
+}
+
+func (c *changing) set(name, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = map[string]string{}
+	if name != "" {
+		c.all[name] = text
+	}
+}
+
+func (c *changing) List(context.Context) ([]toolset.Skill, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []toolset.Skill
+	for name := range c.all {
+		list = append(list, toolset.Skill{Name: name, Description: "ours"})
+	}
+	return list, nil
+}
+
+func (c *changing) Read(_ context.Context, name string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if text, ok := c.all[name]; ok {
+		return text, nil
+	}
+	return "", op.Errorf(op.NotFound, "no skill %q", name)
+}
+
+// TestSkillsPrecedePrompts: a skill of the program hides the prompt of another server with the same name, while it exists.
+func TestSkillsPrecedePrompts(t *testing.T) {
+	t.Parallel()
+	own := &changing{}
+	h := New(Config{Name: "here", Version: "1", Ops: toys, Skills: own})
+	h.Mount(mountByAddress(t, newRemote("2025-11-25")))
+	web := httptest.NewServer(h)
+	t.Cleanup(func() {
+		h.Close()
+		web.CloseClientConnections()
+		web.Close()
+	})
+	c := newListener(t, web.URL, "2025-11-25")
+	for _, x := range []struct{ skill, doc, first string }{{"", "", "a greeting"}, {"far_greet", "ours", "our text"}, {"", "", "a greeting"}} {
+		own.set(x.skill, "our text")
+		list, err := c.ListPrompts(t.Context(), nil)
+		if err != nil || len(list.Prompts) != 1 || list.Prompts[0].Name != "far_greet" || list.Prompts[0].Description != x.doc {
+			t.Errorf("skill %q: got %+v, %v, want one prompt with the description %q", x.skill, list, err, x.doc)
+		}
+		got, err := c.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "far_greet"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := got.Description
+		if text, ok := got.Messages[0].Content.(*mcp.TextContent); ok {
+			first = text.Text
+		}
+		if first != x.first {
+			t.Errorf("skill %q: got %q, want %q", x.skill, first, x.first)
 		}
 	}
 }

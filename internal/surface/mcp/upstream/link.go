@@ -184,9 +184,31 @@ func (m *mount) transport(ctx context.Context, l *link) (mcp.Transport, error) {
 	}
 	client.Transport = noticeTransport{client.Transport, &l.notices}
 	if m.SSE {
-		return &mcp.SSEClientTransport{Endpoint: m.URL, HTTPClient: client}, nil
+		return lasting{&mcp.SSEClientTransport{Endpoint: m.URL, HTTPClient: client}, l}, nil
 	}
 	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxReply}, nil
+}
+
+// lasting is a transport whose connection lasts as long as the link. The SDK's would end with the context of Connect.
+type lasting struct {
+	mcp.Transport
+	link *link
+}
+
+func (t lasting) Connect(ctx context.Context) (mcp.Connection, error) {
+	life, cancel := context.WithCancel(t.link.m.life)
+	connected := context.AfterFunc(ctx, cancel)
+	c, err := t.Transport.Connect(life)
+	if err == nil && !connected() {
+		c.Close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	t.link.stop = cancel
+	return c, nil
 }
 
 // options make a link forward questions and notifications of the server.
