@@ -79,7 +79,7 @@ func Help(args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == desktopCommand {
 		return desktop.Run(args[1:], desktop.Streams{Environ: config.Environ(), Out: out, Pages: web.Files})
 	}
-	return envd.Help(args, in, out)
+	return envd.Help(args, in, out, func() envd.Watches { return watchAdapter{watch.New(watch.Config{Home: "/", Workspace: "/"})} })
 }
 
 // helperCommand returns the command of the helper. The path is absolute, because sudo executes it.

@@ -1,6 +1,9 @@
 // A program that uses the unmodified public SDK.
 import assert from "node:assert/strict"
 import { createHash, randomBytes } from "node:crypto"
+import http from "node:http"
+import https from "node:https"
+import { text } from "node:stream/consumers"
 
 // The package to use, and whether to run the long part.
 const [name = "e2b", long] = process.argv.slice(2)
@@ -44,15 +47,70 @@ async function files(sb) {
   await sb.files.rename("a/b.txt", "d/c.txt")
   assert.equal(await sb.files.exists("a/b.txt"), false)
   await sb.files.remove("d")
-  const seen = new Set()
-  const w = await sb.files.watchDir("a", (e) => seen.add(e.type + " " + e.name), { recursive: true })
-  await sb.files.write("a/new.txt", "1")
-  await until("events", () => seen.has(FilesystemEventType.WRITE + " new.txt") && seen.has(FilesystemEventType.CREATE + " new.txt"))
-  await w.stop()
+  await watch(sb, "a")
+  // Like E2B's daemon, which is root: outside of the home, root creates what then belongs to the user.
+  assert.equal(await sb.files.makeDir("/workspace/deep"), true)
+  await sb.files.write("/solution/a/b.sh", "b")
+  assert.equal((await sb.commands.run("stat -c %U /workspace/deep /solution/a/b.sh")).stdout, "user\nuser\n")
+  await sb.commands.run("mkdir -m 700 /var/closed", { user: "root" })
+  await watch(sb, "/var/closed", { user: "root" })
+  await watch(sb, "/var/closed")
   await sb.files.write("link.txt", "by link")
   const url = await sb.downloadUrl("link.txt", { useSignatureExpiration: 60 })
   assert.equal(await (await fetch(url)).text(), "by link")
   assert.equal((await fetch(url.replace("link.txt", "other.txt"))).status, 401)
+}
+
+// The events of an operation precede its response. The client reads them in other turns of its loop, so one more call follows.
+async function watch(sb, folder, user = {}) {
+  let seen = []
+  const w = await sb.files.watchDir(folder, (e) => seen.push(e.type + " " + e.name), { recursive: true, timeoutMs: 0, ...user })
+  for (let i = 0; i < 20; i++) {
+    await sb.files.write(`${folder}/new${i}`, "1", user)
+    await sb.files.exists(folder, user)
+    for (const type of [FilesystemEventType.CREATE, FilesystemEventType.WRITE]) assert(seen.includes(`${type} new${i}`), `${i} ${type}: ${seen}`)
+    await sb.files.remove(`${folder}/new${i}`, user)
+    await sb.files.exists(folder, user)
+    assert(seen.includes(`${FilesystemEventType.REMOVE} new${i}`), `${i}: ${seen}`)
+    seen = []
+  }
+  await w.stop()
+}
+
+// Get a port. Without host names, the header selects the port.
+function get(sb, port) {
+  const named = process.env.E2B_DOMAIN
+  const host = named ? sb.getHost(port) : `${port}-${sb.sandboxId}.localhost`
+  const url = named ? "https://" + host : process.env.E2B_SANDBOX_URL
+  return new Promise((resolve, reject) =>
+    (named ? https : http).get(url, { headers: { host }, agent: false }, async (res) => resolve([res.statusCode, await text(res)])).on("error", reject))
+}
+
+// A port that other sandboxes reserve is free, and the creator can select the Host header.
+async function ports() {
+  const sb = await Sandbox.create({ network: { maskRequestHost: "app.example:${PORT}", denyOut: ["192.0.2.1"] } })
+  try {
+    const serve = "require('http').createServer((q, r) => r.end('host ' + q.headers.host)).listen(8080)"
+    await sb.commands.run(`node -e "${serve}"`, { background: true, timeoutMs: 0 })
+    let reply
+    await until("the port answers", async () => (reply = await get(sb, 8080))[0] === 200)
+    assert.equal(reply[1], "host app.example:8080")
+    const info = await sb.getInfo()
+    if ("network" in info) assert.deepEqual([info.allowInternetAccess, info.network.maskRequestHost], [true, "app.example:${PORT}"])
+  } finally {
+    await sb.kill()
+  }
+}
+
+async function copies(sb) {
+  if (!sb.createSnapshot) return
+  const name = `_${process.pid}_snap_`
+  const snapshot = await sb.createSnapshot({ name })
+  const made = await Sandbox.create(snapshot.snapshotId)
+  assert.equal(await made.kill(), true)
+  assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), true)
+  const metrics = await sb.getMetrics()
+  assert(metrics.length > 0 && metrics.every((m) => m.memTotal > 0))
 }
 
 // Upload and download 200 MB.
@@ -97,7 +155,7 @@ async function life(sb) {
 
 const sandbox = await Sandbox.create({ metadata: { js: "a b&c", by: String(process.pid) }, envs: { FOO: "bar" }, timeoutMs: 3_600_000 })
 try {
-  for (const story of [commands, files, big, terminal, life]) {
+  for (const story of [commands, files, ports, copies, big, terminal, life]) {
     await story(sandbox)
     console.log("passed", story.name)
   }

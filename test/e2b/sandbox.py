@@ -1,6 +1,7 @@
 """A program that uses the unmodified public SDK: sandboxes, commands, files."""
 import base64
 import gzip
+import inspect
 import json
 import os
 import sys
@@ -157,7 +158,16 @@ def watch(sb):
     sb.files.write("w/three", "1")
     eq("new file", [e.type.value for e in w.get_new_events()], ["create", "chmod", "write"])
     w.stop()
-    raises("a stopped watcher", Exception, w.get_new_events)
+    # A folder that only root can read, as root, and as the user, for whom root reads it.
+    sb.commands.run("mkdir -m 700 /var/private", user="root")
+    for user in ("root", "user"):
+        w = sb.files.watch_dir("/var/private", user=user, recursive=True)
+        sb.files.write(f"/var/private/{user}/file", "1", user=user)
+        seen = {(e.name, e.type.value) for e in w.get_new_events()}
+        assert {(user, "create"), (f"{user}/file", "create")} <= seen, f"events as {user}: got {seen}"
+        w.stop()
+        raises("a stopped watcher", Exception, w.get_new_events)
+    eq("no process is left", sb.commands.run("pgrep -fc '[e]nvd-help watch' || true", user="root").stdout, "0\n")
     raises("watch nothing", e2b.NotFoundException, lambda: sb.files.watch_dir("none"))
 
 
@@ -195,6 +205,11 @@ def urls(sb):
     r = urllib.request.Request(url, headers={"Range": "bytes=3-"})
     with urllib.request.urlopen(r) as res:
         eq("range", (res.status, res.read()), (206, b"link"))
+    sb.files.write("/root/link.txt", "by link", user="root")
+    for user in ("root", "user", "daemon"):
+        r = urllib.request.Request(sb.download_url("/root/link.txt", user=user), headers={"Range": "bytes=3-4"})
+        with urllib.request.urlopen(r) as res:
+            eq(f"range as {user}", (res.status, res.headers["Content-Range"], res.read()), (206, "bytes 3-4/7", b"li"))
 
     def status(u, **kw):
         try:
@@ -219,22 +234,45 @@ def urls(sb):
     eq("unzipped", sb.files.read("z.txt"), "zipped")
 
 
+ECHO = """
+import http.server, sys
+class Echo(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(("served " + self.headers["Host"]).encode())
+http.server.HTTPServer(("", int(sys.argv[1])), Echo).serve_forever()
+"""
+
+
+def get(sb, port):
+    """Get the reply of a port, None if it is not open yet. Without host names, the header selects the port."""
+    if "E2B_DOMAIN" in os.environ:
+        host = sb.get_host(port)
+        request = urllib.request.Request("https://" + host)
+    else:
+        host = f"{port}-{sb.sandbox_id}.localhost"
+        request = urllib.request.Request(os.environ["E2B_SANDBOX_URL"], headers={"Host": host})
+    try:
+        return urllib.request.urlopen(request).read().decode().replace(host, "HOST")
+    except urllib.error.HTTPError as e:
+        eq("a port that is not open yet", e.code, 502)
+
+
 def ports(sb):
-    """A port has its own host name, if host names are in use."""
-    if "E2B_DOMAIN" not in os.environ:
+    """A port has its own host name, also the port that other sandboxes reserve. The creator can select the Host header."""
+    for port in (3000, 8080):
+        server = sb.commands.run(f"python3 -c '{ECHO}' {port}", background=True, timeout=0)
+        until("the port answers", lambda: get(sb, port) == "served HOST")
+        server.kill()
+    if "mask_request_host" not in getattr(getattr(e2b, "SandboxNetworkOpts", None), "__annotations__", {}):
         return
-    sb.files.write("site/index.html", "served")
-    server = sb.commands.run("python3 -m http.server --directory site 3000", background=True, timeout=0)
-    url = "https://" + sb.get_host(3000)
-
-    def served():
-        try:
-            return urllib.request.urlopen(url).read() == b"served"
-        except urllib.error.HTTPError as e:
-            eq("a port that is not open yet", e.code, 502)
-
-    until("the port answers", served)
-    server.kill()
+    masked = Sandbox.create(network={"mask_request_host": "app.example:${PORT}"})
+    try:
+        masked.commands.run(f"python3 -c '{ECHO}' 3000", background=True, timeout=0)
+        until("the port answers with the host of the sandbox", lambda: get(masked, 3000) == "served app.example:3000")
+    finally:
+        masked.kill()
 
 
 def git(sb):
@@ -356,6 +394,12 @@ def copies(sb):
             seen += [x.snapshot_id for x in p.next_items()]
         eq("snapshots", seen, [snap.snapshot_id])
         eq("delete", (Sandbox.delete_snapshot(snap.snapshot_id), Sandbox.delete_snapshot(snap.snapshot_id)), (True, False))
+        if "name" in inspect.signature(sb.create_snapshot).parameters:
+            name = f"_{os.getpid()}_snap_"
+            snap = sb.create_snapshot(name=name)
+            eq("name of a snapshot", snap.snapshot_id.split(":")[0].split("/")[-1], name)
+            Sandbox.create(snap.snapshot_id).kill()
+            eq("delete by name", Sandbox.delete_snapshot(snap.snapshot_id), True)
     if hasattr(sb, "fork"):
         twins = sb.fork(count=2, timeout=60)
         try:

@@ -39,6 +39,8 @@ type Service struct {
 	users    users
 	procs    processes
 	watchers watchers
+
+	otherWatches otherWatches
 }
 
 // New returns the service. It starts nothing.
@@ -50,7 +52,7 @@ func New(c Config) *Service {
 	s.routes = sync.OnceValue(s.newRoutes)
 	s.users = users{runner: c.Runner, home: c.Home, contained: c.Contained, log: c.Log}
 	s.procs = processes{byPID: map[int]*process{}, quit: make(chan struct{})}
-	s.watchers = watchers{source: c.Watches, open: map[string]bool{}, byID: map[string]*watcher{}}
+	s.watchers = watchers{open: map[*watcher]bool{}, byID: map[string]*watcher{}}
 	return s
 }
 
@@ -103,6 +105,7 @@ func (s *Service) Running() int { return s.procs.count() }
 
 // Close ends all streams and processes. It is idempotent.
 func (s *Service) Close() error {
+	s.otherWatches.close()
 	s.procs.close()
 	return nil
 }

@@ -320,7 +320,7 @@ func TestCreateForUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		err = Help([]string{c.verb, string(request)}, strings.NewReader(c.body), &out)
+		err = Help([]string{c.verb, string(request)}, strings.NewReader(c.body), &out, nil)
 		if err != nil || strings.Contains(out.String(), "error") {
 			t.Fatalf("%s: got %s %v, want success", c.verb, &out, err)
 		}

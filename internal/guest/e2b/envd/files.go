@@ -92,55 +92,124 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 	} else {
 		h.Set("Content-Type", "application/octet-stream")
 	}
-	if !u.own {
-		s.downloadAs(w, r, u, path)
-		return
-	}
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrPermission) && s.users.hasRoot() {
-		s.downloadAs(w, r, root, path)
-		return
-	}
-	if err != nil {
-		refuse(w, path, err)
-		return
-	}
-	defer f.Close()
 	modified, err := time.Parse(time.RFC3339Nano, info.Entry.Modified)
 	if err != nil {
 		modified = time.Time{}
 	}
+	var f *os.File
+	switch {
+	case u.own:
+		f, err = os.Open(path)
+	case u.owner != root.owner:
+		err = s.asOther(r.Context(), u, "open", helpIn{Path: path}, &none{})
+	default:
+		err = nil
+	}
+	if err != nil && isDenied(fileError(path, err)) && s.users.hasRoot() {
+		u, err = root, nil
+	}
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	if f == nil {
+		s.downloadAs(w, r, &otherFile{service: s, user: u, path: path, size: info.Entry.Size}, modified)
+		return
+	}
+	defer f.Close()
 	http.ServeContent(w, r, "", modified, f)
 }
 
 // downloadAs sends a file as another user.
-func (s *Service) downloadAs(w http.ResponseWriter, r *http.Request, u account, path string) {
-	c, err := s.helper(u, "read", helpIn{Path: path})
+func (s *Service) downloadAs(w http.ResponseWriter, r *http.Request, f *otherFile, modified time.Time) {
+	defer f.Close()
+	http.ServeContent(w, r, "", modified, f)
+	if f.err != nil {
+		panic(http.ErrAbortHandler) // a partial download must not look complete
+	}
+}
+
+// otherFile is a file that a process of another user reads.
+type otherFile struct {
+	service *Service
+	user    account
+	path    string
+	size    int64
+
+	at     int64
+	err    error    // of a read
+	output *os.File // of the process; nil: none
+	reader *proc.Process
+}
+
+// Seek sets the position of the next read.
+func (f *otherFile) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += f.at
+	case io.SeekEnd:
+		offset += f.size
+	}
+	if offset < 0 {
+		return f.at, errors.New("negative offset")
+	}
+	if offset != f.at {
+		f.Close()
+	}
+	f.at = offset
+	return offset, nil
+}
+
+// Read reads from the process, which it starts if necessary.
+func (f *otherFile) Read(b []byte) (n int, err error) {
+	if f.output == nil {
+		err = f.start()
+	}
+	if err == nil {
+		n, err = f.output.Read(b)
+		f.at += int64(n)
+	}
+	if errors.Is(err, io.EOF) {
+		<-f.reader.Done()
+		if f.at < f.size || f.reader.Exit().Code != 0 {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.err = err
+	}
+	return n, err
+}
+
+func (f *otherFile) start() error {
+	c, err := f.service.helper(f.user, "read", helpIn{Path: f.path, Offset: f.at})
 	if err != nil {
-		refuse(w, path, err)
-		return
+		return err
 	}
 	in, out, err := os.Pipe()
 	if err != nil {
-		refuse(w, path, err)
-		return
+		return err
 	}
-	defer in.Close()
+	defer out.Close()
 	c.Stdout = out
-	p, err := s.Runner.Start(c)
-	out.Close()
-	if err != nil {
-		refuse(w, path, err)
-		return
+	if f.reader, err = f.service.Runner.Start(c); err != nil {
+		in.Close()
+		return err
 	}
-	_, err = io.Copy(w, in)
-	if err != nil {
-		p.Kill()
+	f.output = in
+	return nil
+}
+
+// Close ends the process: it cannot write anymore.
+func (f *otherFile) Close() error {
+	if f.output == nil {
+		return nil
 	}
-	<-p.Done()
-	if err != nil || p.Exit().Code != 0 {
-		panic(http.ErrAbortHandler) // a partial download must not look complete
-	}
+	err := f.output.Close()
+	f.output = nil
+	f.reader.Kill()
+	<-f.reader.Done()
+	return err
 }
 
 // written describes a written file.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/connect"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
@@ -18,10 +19,13 @@ const HelpCommand = "envd-help"
 
 // helpIn is a request to the helper process.
 type helpIn struct {
-	Path  string `json:"path"`
-	To    string `json:"to,omitempty"`
-	Depth int    `json:"depth,omitempty"`
-	Owner *owner `json:"owner,omitempty"` // of created files and folders, if it is not the user that creates them
+	Path   string `json:"path"`
+	To     string `json:"to,omitempty"`
+	Depth  int    `json:"depth,omitempty"`
+	Offset int64  `json:"offset,omitempty"` // of the first byte to read
+	Owner  *owner `json:"owner,omitempty"`  // of created files and folders, if it is not the user that creates them
+
+	Recursive bool `json:"recursive,omitempty"`
 
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
@@ -36,7 +40,7 @@ type helpOut struct {
 }
 
 // verbs are the file operations.
-var verbs = map[string]func(helpIn) (any, error){"stat": stat, "mkdir": makeDir, "move": move, "remove": remove, "list": list}
+var verbs = map[string]func(helpIn) (any, error){"stat": stat, "mkdir": makeDir, "move": move, "remove": remove, "list": list, "open": open}
 
 // orRoot is called with the result of a file operation of a user. If the user lacks permission, root performs the operation for
 // the user, like E2B's daemon, which is root: clients of this service may select root as the user of a call.
@@ -53,6 +57,9 @@ func (u *users) orRoot(a account, in helpIn, err error, asRoot func(helpIn) erro
 }
 
 func isDenied(err error) bool {
+	if e, ok := op.AsError(err); ok {
+		return e.Code == op.Denied
+	}
 	e, ok := errors.AsType[*connect.Error](err)
 	return ok && e.Code == connect.PermissionDenied
 }
@@ -131,7 +138,8 @@ func readHelp(u account, stdout, stderr []byte, out any) error {
 }
 
 // Help is the main function of the helper process, which performs one file operation as another user and writes the result.
-func Help(args []string, in io.Reader, out io.Writer) error {
+// watches is called to watch a folder.
+func Help(args []string, in io.Reader, out io.Writer, watches func() Watches) error {
 	if len(args) != 2 {
 		return fmt.Errorf("%s: only the sandbox's server may run this command", HelpCommand)
 	}
@@ -146,8 +154,12 @@ func Help(args []string, in io.Reader, out io.Writer) error {
 			return err
 		}
 		defer f.Close()
-		_, err = io.Copy(out, f)
+		if _, err = f.Seek(what.Offset, io.SeekStart); err == nil {
+			_, err = io.Copy(out, f)
+		}
 		return err
+	case "watch":
+		return helpWatch(what, in, out, watches())
 	case "write":
 		return answer(out, what.Path, none{}, writeFile(what, in, func() {}))
 	}

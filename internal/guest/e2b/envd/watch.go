@@ -18,12 +18,19 @@ type Change struct {
 	Old  string // previous path of a renamed file, relative to the watched folder
 	Name string // relative to the watched folder
 	Size int64
+
+	Entry *entry `json:",omitempty"` // described by a helper, because this process may not
 }
 
 // Watches reports changes of files.
 type Watches interface {
 	// Open starts a watch of a folder.
 	Open(ctx context.Context, path string, recursive bool) (id string, err error)
+	watchSource
+}
+
+// watchSource reports the changes of open watches.
+type watchSource interface {
 	// Next returns the changes after a sequence number. It waits for the first one, at most for the given time.
 	Next(ctx context.Context, id string, after int64, wait time.Duration) ([]Change, error)
 	// Flush makes Next return all changes that happened before.
@@ -58,35 +65,48 @@ type watchOut struct {
 	KeepAlive  *none      `json:"keepalive,omitempty"`
 }
 
-func (s *Service) openWatch(ctx context.Context, c connect.Caller, in watchIn) (string, error) {
-	_, path, err := s.at(c, in.Path)
+// openWatch starts a watch as the user of a call, or as root if the user may not read the folder.
+func (s *Service) openWatch(ctx context.Context, c connect.Caller, in watchIn) (*watcher, error) {
+	u, path, err := s.at(c, in.Path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	info, err := describe(path)
-	switch {
-	case err != nil:
-		return "", fileError(path, err)
-	case info.Type != kindFolder:
-		return "", connect.Errorf(connect.InvalidArgument, "path %q is not a folder", path)
+	var info entryOut
+	if err := s.asUser(ctx, u, "stat", helpIn{Path: path}, &info); err != nil {
+		return nil, err
 	}
-	if info.Target != nil {
-		path = *info.Target
+	if info.Entry.Type != kindFolder {
+		return nil, connect.Errorf(connect.InvalidArgument, "path %q is not a folder", path)
 	}
-	id, err := s.Watches.Open(ctx, path, in.Recursive)
+	if info.Entry.Target != nil {
+		path = *info.Entry.Target
+	}
+	w := &watcher{entries: in.entries(), source: s.Watches, changed: make(chan struct{})}
+	what := helpIn{Path: path, Recursive: in.Recursive}
+	asOther := func(u account, what helpIn) (err error) {
+		w.source = &s.otherWatches
+		w.id, err = s.otherWatches.open(ctx, s, u, what)
+		return err
+	}
+	if u.own {
+		w.id, err = s.Watches.Open(ctx, path, in.Recursive)
+	} else {
+		err = asOther(u, what)
+	}
+	err = s.users.orRoot(u, what, err, func(what helpIn) error { return asOther(root, what) })
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	s.watchers.mu.Lock()
 	defer s.watchers.mu.Unlock()
-	s.watchers.open[id] = true
-	return id, nil
+	s.watchers.open[w] = true
+	return w, nil
 }
 
 // close ends a watch.
-func (w *watchers) close(id string) {
-	w.drop(id)
-	w.source.Close(id)
+func (w *watchers) close(x *watcher) {
+	w.drop(x)
+	x.source.Close(x.id)
 }
 
 // flushLimit limits the delay of a response by watchers.
@@ -97,15 +117,61 @@ func (w *watchers) flushAll(ctx context.Context) {
 	w.mu.Lock()
 	open := slices.Collect(maps.Keys(w.open))
 	w.mu.Unlock()
-	w.flush(ctx, open...)
-}
-
-func (w *watchers) flush(ctx context.Context, ids ...string) {
 	ctx, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()
-	for _, id := range ids {
-		w.source.Flush(ctx, id)
+	for _, x := range open {
+		x.flush(ctx)
 	}
+}
+
+// flush makes the source report what has happened. If a stream sends the events, flush returns when it has sent them.
+func (w *watcher) flush(ctx context.Context) {
+	w.source.Flush(ctx, w.id)
+	if !w.isStream() {
+		return
+	}
+	last := w.sent()
+	for {
+		changes, err := w.source.Next(ctx, w.id, last, 0)
+		if err != nil || len(changes) == 0 {
+			break
+		}
+		last = changes[len(changes)-1].Seq
+	}
+	for {
+		w.mu.Lock()
+		reached, changed := w.ended || w.after >= last, w.changed
+		w.mu.Unlock()
+		if reached {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *watcher) isStream() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.streams
+}
+
+func (w *watcher) sent() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.after
+}
+
+// update changes the state of a stream and notifies flush.
+func (w *watcher) update(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 // events translates a change. Clients expect the events of the kernel: a new file is created and then written, a rename removes
@@ -113,7 +179,11 @@ func (w *watchers) flush(ctx context.Context, ids ...string) {
 func events(c Change, withEntry bool) []fileEvent {
 	one := func(name, kind string) fileEvent {
 		e := fileEvent{Name: name, Type: eventPrefix + kind}
-		if withEntry && (kind == "CREATE" || kind == "WRITE" || kind == "CHMOD") {
+		switch {
+		case !withEntry:
+		case c.Entry != nil:
+			e.Entry = c.Entry
+		case kind == "CREATE" || kind == "WRITE" || kind == "CHMOD":
 			if info, err := describe(c.Path); err == nil {
 				e.Entry = &info
 			}
@@ -123,7 +193,7 @@ func events(c Change, withEntry bool) []fileEvent {
 	switch c.Kind {
 	case "create":
 		list := []fileEvent{one(c.Name, "CREATE")}
-		if c.Size > 0 && list[0].isFile(c.Path) {
+		if c.Size > 0 && c.isFile() {
 			list = append(list, one(c.Name, "WRITE"))
 		}
 		return list
@@ -139,25 +209,27 @@ func events(c Change, withEntry bool) []fileEvent {
 	return nil
 }
 
-func (e fileEvent) isFile(path string) bool {
-	if e.Entry != nil {
-		return e.Entry.Type == kindFile
+func (c Change) isFile() bool {
+	if c.Entry != nil {
+		return c.Entry.Type == kindFile
 	}
-	info, err := describe(path)
+	info, err := describe(c.Path)
 	return err == nil && info.Type == kindFile
 }
 
 func (s *Service) watchDir(ctx context.Context, c connect.Caller, in watchIn, out *connect.Stream) error {
-	id, err := s.openWatch(ctx, c, in)
+	w, err := s.openWatch(ctx, c, in)
 	if err != nil {
 		return err
 	}
-	defer s.watchers.close(id)
+	w.update(func() { w.streams = true })
+	defer s.watchers.close(w)
+	defer w.update(func() { w.ended = true })
 	if err := out.Send(watchOut{Start: &none{}}); err != nil {
 		return err
 	}
-	for after := int64(0); ; {
-		changes, err := s.Watches.Next(ctx, id, after, keepAlive(c))
+	for {
+		changes, err := w.source.Next(ctx, w.id, w.sent(), keepAlive(c))
 		if err != nil {
 			return err
 		}
@@ -170,29 +242,35 @@ func (s *Service) watchDir(ctx context.Context, c connect.Caller, in watchIn, ou
 			}
 		}
 		for _, change := range changes {
-			after = change.Seq
 			for _, e := range events(change, in.entries()) {
 				if err := out.Send(watchOut{Filesystem: &e}); err != nil {
 					return err
 				}
 			}
+			w.update(func() { w.after = change.Seq })
 		}
 	}
 }
 
-// watcher is a watch whose events clients poll.
+// watcher is an open watch. Clients poll its events, or a stream sends them.
 type watcher struct {
-	mu      sync.Mutex
-	after   int64
+	id      string
+	source  watchSource
 	entries bool
+
+	polling sync.Mutex
+	mu      sync.Mutex
+	streams bool
+	ended   bool          // the stream
+	after   int64         // sequence number of the last event that a client has
+	changed chan struct{} // closed and replaced at every change of a stream
 }
 
 // watchers are the watchers that clients have created.
 type watchers struct {
-	source Watches
-	mu     sync.Mutex
-	open   map[string]bool     // all IDs, also of streams
-	byID   map[string]*watcher // those that clients poll
+	mu   sync.Mutex
+	open map[*watcher]bool   // all, also of streams
+	byID map[string]*watcher // those that clients poll
 }
 
 // watcherOut identifies a watcher.
@@ -214,14 +292,14 @@ func (in watcherIn) id() string {
 }
 
 func (s *Service) createWatcher(ctx context.Context, c connect.Caller, in watchIn) (watcherOut, error) {
-	id, err := s.openWatch(ctx, c, in)
+	w, err := s.openWatch(ctx, c, in)
 	if err != nil {
 		return watcherOut{}, err
 	}
 	s.watchers.mu.Lock()
 	defer s.watchers.mu.Unlock()
-	s.watchers.byID[id] = &watcher{entries: in.entries()}
-	return watcherOut{id}, nil
+	s.watchers.byID[w.id] = w
+	return watcherOut{w.id}, nil
 }
 
 func (w *watchers) find(id string) (*watcher, error) {
@@ -243,12 +321,14 @@ func (s *Service) watcherEvents(ctx context.Context, _ connect.Caller, in watche
 	if err != nil {
 		return out, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s.watchers.flush(ctx, in.id())
-	changes, err := s.Watches.Next(ctx, in.id(), w.after, 0)
+	w.polling.Lock()
+	defer w.polling.Unlock()
+	short, cancel := context.WithTimeout(ctx, flushLimit)
+	defer cancel()
+	w.flush(short)
+	changes, err := w.source.Next(ctx, w.id, w.after, 0)
 	if err != nil {
-		s.watchers.drop(in.id())
+		s.watchers.drop(w)
 		return out, err
 	}
 	for _, change := range changes {
@@ -258,17 +338,18 @@ func (s *Service) watcherEvents(ctx context.Context, _ connect.Caller, in watche
 	return out, nil
 }
 
-func (w *watchers) drop(id string) {
+func (w *watchers) drop(x *watcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.byID, id)
-	delete(w.open, id)
+	delete(w.byID, x.id)
+	delete(w.open, x)
 }
 
 func (s *Service) removeWatcher(_ context.Context, _ connect.Caller, in watcherIn) (none, error) {
-	if _, err := s.watchers.find(in.id()); err != nil {
+	w, err := s.watchers.find(in.id())
+	if err != nil {
 		return none{}, err
 	}
-	s.watchers.close(in.id())
+	s.watchers.close(w)
 	return none{}, nil
 }

@@ -55,7 +55,7 @@ func Unary[In, Out any](call func(context.Context, Caller, In) (Out, error)) htt
 			out, err = call(ctx, c, in)
 		}
 		if err != nil {
-			e := asError(err)
+			e := AsError(err)
 			reply(w, e.Code.HTTPStatus(), e)
 			return
 		}
@@ -265,7 +265,7 @@ func (s *Stream) end(err error) {
 		Error *Error `json:"error,omitempty"`
 	}
 	if err != nil {
-		last.Error = asError(err)
+		last.Error = AsError(err)
 	}
 	b, err := json.Marshal(last)
 	if err != nil {

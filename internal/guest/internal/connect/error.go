@@ -77,8 +77,8 @@ var codes = map[op.Code]Code{
 	op.Canceled: Canceled, op.Internal: Internal, op.Unsupported: Unimplemented,
 }
 
-// asError converts any error into one for the caller.
-func asError(err error) *Error {
+// AsError converts any error into one for the caller.
+func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
