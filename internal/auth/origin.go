@@ -116,7 +116,7 @@ func (o *origins) foreign(r *http.Request) bool {
 		return true
 	case len(origins) == 1 && o.allowed[strings.ToLower(origins[0])]:
 		return false
-	case followsLink(r):
+	case origin.IsVisit(r) && r.Header.Get("Sec-Fetch-Dest") == "document": // a followed link
 		return false
 	case len(origins) == 1 && isWebSocket(r):
 		// Browsers always send the origin of a WebSocket, but disagree on whether
@@ -141,12 +141,6 @@ func (g *Guard) Linked(r *http.Request) bool {
 
 func isWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
-}
-
-// followsLink reports whether the request is a plain top-level navigation.
-func followsLink(r *http.Request) bool {
-	return r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" &&
-		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // ownOrigin reports whether an origin is that of the request itself: its scheme, host and

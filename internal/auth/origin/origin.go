@@ -26,8 +26,9 @@ const (
 // policyHeader confines a document.
 const policyHeader = "Content-Security-Policy"
 
-// IsVisit reports whether a browser requests a document, in a window or a frame. Over plain
-// HTTP, where browsers send no Sec-Fetch-Mode, it checks headers that every browser sends.
+// IsVisit reports whether a browser requests a document, in a window or a frame, which would
+// get the rights of this origin. Over plain HTTP, where browsers send no Sec-Fetch-Mode, it
+// checks headers that every browser sends. Compare IsNavigation.
 func IsVisit(r *http.Request) bool {
 	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
 		return false
@@ -38,7 +39,8 @@ func IsVisit(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html") && strings.Contains(r.UserAgent(), "Mozilla/")
 }
 
-// IsNavigation reports whether a browser requests a page for a person.
+// IsNavigation reports whether the reply should be a page for a person. Any program can send
+// these headers: use IsVisit to decide what may run on an origin.
 func IsNavigation(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
 	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
