@@ -107,7 +107,7 @@ guest/internal/environ:
 guest/internal/pathname:
 guest/internal/pty:
 guest/internal/vt:
-guest/internal/x11:
+guest/internal/x11: filesystem/atomicfile
 guest/internal/grep: system/proc
 guest/internal/kernel: guest/internal/environ system/proc
 guest/internal/connect: api/op
@@ -250,7 +250,7 @@ hub/internal/page: api/op auth/origin
 hub/internal/secretstore: filesystem/atomicfile network/egress
 hub/internal/token: filesystem/atomicfile
 
-# rooms of the hub, and the hub that composes them +
+# services of the hub, and the hub that composes them +
 hub/environment: network/egress hub/internal/naming api/op sandbox
 hub/access: auth hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/page hub/internal/tenant
 	api/op sandbox
@@ -297,7 +297,7 @@ app/host: api/op auth config surface/cli surface/mcp
 # parts of programs
 app/cove/login: /client app/host config surface/cli
 
-# what a person types
+# verbs of the command line
 app/cove/verb: /client app/cove/login app/host filesystem/archive config auth/peer api/op surface/cli
 
 # programs

@@ -5,8 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
+
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // CookieSize is the length of a MIT-MAGIC-COOKIE-1.
@@ -23,7 +24,7 @@ func NewCookie() []byte {
 
 // WriteAuthority writes the cookie of a display to a file in the format of .Xauthority, for the -auth flag of servers and
 // XAUTHORITY of clients. The entry applies to every host name, because the name of a sandbox may change. It replaces the file
-// atomically with mode 0600.
+// atomically. A new file has mode 0600.
 func WriteAuthority(path string, display int, cookie []byte) error {
 	return writeAuthority(path, display, cookie, nil)
 }
@@ -39,18 +40,7 @@ func writeAuthority(path string, display int, cookie, others []byte) error {
 		b = append(b, field...)
 	}
 	b = append(b, others...)
-	f, err := os.CreateTemp(filepath.Dir(path), ".xauth-*")
-	if err != nil {
-		return fmt.Errorf("write x authority: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
+	err := atomicfile.Replace(path, atomicfile.Options{Perm: 0o600}, func(f *os.File) error { _, err := f.Write(b); return err })
 	if err != nil {
 		return fmt.Errorf("write x authority: %w", err)
 	}

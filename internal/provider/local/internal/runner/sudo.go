@@ -18,7 +18,8 @@ const sudoName = "programs.sudo/sudo"
 // sudoInside is its path inside sandboxes.
 const sudoInside = isolate.Programs + "/sudo"
 
-// installSudo copies the program with its mode. Without root, the program only explains why it cannot become root.
+// installSudo copies the program with its mode. It replaces the file itself, because atomicfile keeps owner and mode of
+// an old file, and this file may change both. Without root, the program only explains why it cannot become root.
 func (l *launcher) installSudo() error {
 	if l.cfg.Sudo == "" {
 		return nil
