@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -26,6 +28,48 @@ func TestPackagesAreNamedAfterNouns(t *testing.T) {
 			if files, err := filepath.Glob(filepath.Join("../..", half, noun, "*.go")); len(files) == 0 {
 				t.Errorf("there is no package internal/%s/%s (%v)", half, noun, err)
 			}
+		}
+	}
+}
+
+// TestTagsHavePackages compares the tags of both APIs with the packages of that name and the table in docs/architecture.md.
+func TestTagsHavePackages(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| tag | packages |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	quoted := regexp.MustCompile("`([^`]+)`")
+	listed := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		for _, tag := range quoted.FindAllStringSubmatch(cells[1], -1) {
+			listed[tag[1]] = false
+		}
+		for _, pkg := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			if files, err := filepath.Glob(filepath.Join("../..", pkg[1], "*.go")); len(files) == 0 {
+				t.Errorf("there is no package internal/%s (%v)", pkg[1], err)
+			}
+		}
+	}
+	for half, document := range map[string]string{"guest": "aio-openapi.json", "hub": "cove-openapi.json"} {
+		for _, tag := range tagsOf(t, filepath.Join("../../../api", document)) {
+			files, err := filepath.Glob(filepath.Join("../..", half, tag, "*.go"))
+			if _, ok := listed[tag]; ok {
+				listed[tag] = true
+			} else if len(files) == 0 {
+				t.Errorf("the tag %q of %s is no package of internal/%s (%v); add it to the table in docs/architecture.md", tag, document, half, err)
+			}
+		}
+	}
+	for tag, used := range listed {
+		if !used {
+			t.Errorf("docs/architecture.md lists the tag %q, which no operation has", tag)
 		}
 	}
 }
