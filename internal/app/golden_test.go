@@ -69,25 +69,31 @@ func settingsPage(fields []config.Field) []byte {
 <!-- Written by make gen from internal/config/aiodoc.go. -->
 
 Each setting has a variable, a flag of ` + "`aio serve`" + ` (` + "`public_port`" + ` is ` + "`--public-port`" +
-		`) and a key in the file. Flags override variables, which override the file.
-An invalid value prevents the start; the error names it. Variables without ` + "`AIO_`" +
-		` have the names of the public sandbox image, so an environment for that image works.
-Programs in the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_INDEX_URL`, `NPM_CONFIG_REGISTRY`, " +
-		"`GITHUB_TOKEN`" + ` and others), but not those marked *secret*.
+		`) and a key in the file. Flags
+override variables, which override the file. An invalid value prevents the start; the error names it. Variables
+without ` + "`AIO_`" +
+		` have the names of the public sandbox image, so an environment for that image works. Programs in
+the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_INDEX_URL`, `NPM_CONFIG_REGISTRY`, " +
+		"`GITHUB_TOKEN`" + ` and
+others), but not those marked *secret*.
 
 `)
 	writeSettings(&b, fields)
 	b.WriteString(`
-The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads ` + "`USER`" +
-		`: the name of the user with the IDs ` + "`USER_UID`" + ` and ` + "`USER_GID`" +
-		`. It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and
-writes logs to ` + "`/var/log/gem`" + `. ` + "`WAIT_PORTS`" +
-		` may contain 8079 and 8091, ports of the public image. They count as open, because one server has all components.
-` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` configure these agents: a complete configuration file from ` +
-		"`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise a file generated from
-` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` with the key in ` + "`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" +
-		`, and of ` + "`OPENCODE_API_KEY`, `OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_BASE_URL`, `OPENCODE_PROVIDER_NPM`" + `.
-The files contain the name of the variable with the key, never the key. A file that you have changed is not overwritten.
+The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads these variables:
+
+| variable | effect |
+|---|---|
+| ` + "`USER`" + ` | Name of the user with the IDs ` + "`USER_UID`" + ` and ` + "`USER_GID`" + `. |
+| ` + "`WAIT_PORTS`" + ` | Ports to wait for. 8079 and 8091 of the public image count as open: one server has all components. |
+| ` + "`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`, `OPENCODE_JSON`" + ` | Complete configuration files of these agents. |
+| ` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` | Without a file: model and server of Codex. Its key is in ` +
+		"`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" + `. |
+| ` + "`OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_PROVIDER_NPM`, `OPENCODE_BASE_URL`, `OPENCODE_API_KEY`" +
+		` | Without a file: settings of opencode. |
+
+It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and writes logs to ` + "`/var/log/gem`" + `. Configuration files contain
+the name of the variable with the key, never the key. A file that you have changed is not overwritten.
 `)
 	return b.Bytes()
 }
@@ -100,8 +106,9 @@ func hubSettingsPage(fields []config.Field) []byte {
 <!-- Written by make gen from internal/config/covedoc.go. -->
 
 Each setting has a variable, a flag of ` + "`cove hub`" + ` (` + "`memory_limit`" + ` is ` + "`--memory-limit`" +
-		`) and a key in the file (` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override
-variables, which override the file. ` + "`cove config`" + ` prints each value with its origin.
+		`) and a key in the file
+(` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override variables, which override the file.
+` + "`cove config`" + ` prints each value with its origin.
 
 `)
 	writeSettings(&b, fields)
@@ -155,8 +162,8 @@ func errorsPage(t *testing.T) []byte {
 
 <!-- Written by make gen from internal/api/op/error.go. -->
 
-A failed call of a sandbox returns a status and a JSON object whose ` + "`message`" + ` or ` + "`detail`" +
-		` describes what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
+A failed call of a sandbox returns a status and a JSON object whose ` + "`message`" + ` or ` + "`detail`" + ` describes what
+failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
 
 | code | status | meaning and solution |
 |---|---|---|

@@ -99,7 +99,7 @@ type Aio struct {
 	BrowserDownloads   string        `key:"browser_download_dir" env:"BROWSER_DOWNLOAD_DIR"`
 	DNSOverHTTPS       []string      `key:"dns_over_https_templates" env:"DNS_OVER_HTTPS_TEMPLATES" sep:"space"`
 
-	// Outbound proxy.
+	// Outgoing traffic.
 	ProxyServer  string   `key:"proxy_server" env:"PROXY_SERVER" secret:"url"`
 	ProxyExclude []string `key:"proxy_exclude" env:"PROXY_EXCLUDE"`
 	ProxyInclude []string `key:"proxy_include" env:"PROXY_INCLUDE"`

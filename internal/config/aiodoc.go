@@ -107,7 +107,7 @@ var aioDocs = [][2]string{
 	{"browser_download_dir", "Directory of browser downloads; empty means Downloads in the home directory."},
 	{"dns_over_https_templates", "URI templates of DNS-over-HTTPS servers for the browser."},
 
-	// Outbound proxy.
+	// Outgoing traffic.
 	{"proxy_server", "Upstream proxy: host:port, or an http://, https:// or socks5:// URL, " +
 		"with user:password@ if it requires authentication."},
 	{"proxy_exclude", "Hosts that bypass the upstream proxy."},
@@ -115,7 +115,7 @@ var aioDocs = [][2]string{
 	{"proxy_map", "Foreign hosts that are served by services in the sandbox, as SOURCE=TARGET such as https://api.example.com=3000, " +
 		"separated by commas, semicolons or newlines, or as a JSON object."},
 	{"egress", "Endpoint of the egress proxy in a sandbox without a network: unix:/path or tcp:host:port."},
-	{"outlet", "Loopback address of the outbound proxy. If its port is in use, another one is selected."},
+	{"outlet", "Loopback address of the relay to the egress proxy of the hub. If its port is in use, another one is selected."},
 
 	// Session limits.
 	{"shell_max_sessions", "Maximum number of concurrent shell sessions."},

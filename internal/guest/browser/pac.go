@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Proxy is the browser's outbound proxy.
+// Proxy is the browser's proxy for outgoing traffic.
 type Proxy struct {
 	Server  string   // host:port, optionally with http://, https:// or socks5://; empty: no proxy
 	Exclude []string // hosts that bypass the proxy: names, *.names, addresses

@@ -1,7 +1,7 @@
 // Package convert converts documents to Markdown: web pages, Office files, PDF, tables,
 // notebooks, image metadata and text, from the web, from files and from data URIs.
 //
-// It selects the converter and downloads documents, through the outbound proxy and never from
+// It selects the converter and downloads documents, through the proxy for outgoing traffic and never from
 // the sandbox's internal services. HTML is converted by aio-markdown (see package markdown).
 // Office files and PDF are converted by Microsoft's markitdown or, if that is not installed,
 // by package document with less formatting. Both programs run in separate processes with
@@ -36,7 +36,7 @@ type Config struct {
 	Runner    *proc.Runner
 	Log       *slog.Logger
 
-	// Proxy selects the outbound proxy of a request, as in http.Transport. Nil: none.
+	// Proxy selects the proxy of a request, as in http.Transport. Nil: none.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Deny reports whether an address belongs to the sandbox's internal services. Nil: none does.
 	Deny func(netip.AddrPort) bool

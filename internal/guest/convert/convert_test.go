@@ -360,7 +360,7 @@ func TestInternalsAreDenied(t *testing.T) {
 	}
 }
 
-// proxy is an outbound proxy that forwards all requests.
+// proxy is a proxy that forwards all requests.
 func proxy(t testing.TB) *url.URL {
 	t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true}
