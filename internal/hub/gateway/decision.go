@@ -74,7 +74,8 @@ var errNotProxy = errors.New("this is not a forward proxy")
 
 func refuse(err error) decision { return decision{action: reject, reason: err} }
 
-// decide decides about a request. It is the only place that does, and changes nothing.
+// decide decides about a request, and changes nothing. Front has called locate before, to route the request, and
+// passes the target on: locate returns it without another search.
 func (p policy) decide(q request, find lookup) decision {
 	if q.method == http.MethodConnect {
 		return decision{action: reject, reason: errNotProxy, status: http.StatusMethodNotAllowed}
@@ -134,7 +135,8 @@ func (p policy) decideFor(q request, d decision, find lookup) decision {
 	return d
 }
 
-// locate finds the target of a request by host name, by headers of E2B clients, or by path.
+// locate finds the target of a request by host name, by headers of E2B clients, or by path. It is the first half of
+// a decision, and the whole one for requests that have no target or an invalid one.
 func (p policy) locate(q request, find lookup) decision {
 	if q.target != nil {
 		return decision{action: forward, target: *q.target}
