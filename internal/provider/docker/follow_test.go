@@ -30,7 +30,7 @@ func (h *hub) afterOutage(outage func(testing.TB)) {
 	if h.r.outlived {
 		h.wantOutput(running.ID, map[string]string{"cat /dev/shm/memory": "kept\n"})
 	} else {
-		testenv.Poll(h.t, "the hub notices what the engine did", func() bool {
+		testenv.Poll(h.t, "the hub detects what the engine did", func() bool {
 			sb, err := h.Get(h.t.Context(), running.ID)
 			return err == nil && sb.State == sandbox.Failed && sb.Message != ""
 		})
@@ -151,7 +151,7 @@ func testLateSubscription(h *hub) {
 			}
 		}
 		engine.ServeHTTP(w, r)
-		if strings.Contains(r.URL.Query().Get("filters"), "created") { // the last thing that it looks at
+		if strings.Contains(r.URL.Query().Get("filters"), "created") { // the last property that it reads
 			once.Do(func() { close(looked) })
 		}
 	}))

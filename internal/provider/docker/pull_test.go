@@ -22,7 +22,7 @@ import (
 // registry has one image, whose layer it sends on demand.
 type registry struct {
 	address string
-	asked   chan struct{} // receives when someone wants the layer
+	asked   chan struct{} // receives when a client requests the layer
 	send    chan struct{} // closed when it may be sent
 	blobs   map[string][]byte
 	index   []byte
@@ -32,7 +32,7 @@ const manifestType = "application/vnd.docker.distribution.manifest.v2+json"
 
 func startRegistry(t *testing.T, r rig) *registry {
 	t.Helper()
-	root, err := io.ReadAll(tinyRoot(t, t.Name())) // the engine keeps layers that it knows
+	root, err := io.ReadAll(tinyRoot(t, t.Name())) // the engine keeps layers that it has
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func startRegistry(t *testing.T, r rig) *registry {
 // await waits until the layer is requested.
 func (r *registry) await(t *testing.T) {
 	t.Helper()
-	testenv.Poll(t, "the engine wants the layer", func() bool { return len(r.asked) > 0 })
+	testenv.Poll(t, "the engine requests the layer", func() bool { return len(r.asked) > 0 })
 	<-r.asked
 }
 

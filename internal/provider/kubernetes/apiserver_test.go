@@ -315,7 +315,7 @@ func (s *apiServer) markDeleted(kind string, old doc) {
 	s.store(kind, "MODIFIED", next)
 }
 
-// look is called when a request finds an object.
+// look is called when a request reads an object.
 func (s *apiServer) look(kind, name string) {
 	if kind != "persistentvolumeclaims" || metaOf(s.objects[kind][name])["deletionTimestamp"] == nil {
 		return

@@ -91,7 +91,7 @@ func tinyFiles(t testing.TB) map[string]string {
 		testenv.Lack(t, "needs bash")
 	}
 	files["/bin/bash"] = shell
-	for _, dir := range []string{"/lib64", "/lib", "/usr/lib"} { // the libraries of bash, where its loader looks for them
+	for _, dir := range []string{"/lib64", "/lib", "/usr/lib"} { // the libraries of bash, in the paths of its loader
 		for _, pattern := range []string{"ld-linux-*.so.*", "*-linux-gnu/libc.so.6", "*-linux-gnu/libtinfo.so.6"} {
 			found, _ := filepath.Glob(filepath.Join(dir, pattern))
 			for _, path := range found {
@@ -158,7 +158,7 @@ func testRealChart(k *real) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	for _, object := range all { // those of tenants and claims are not there yet, and of some there are several objects
+	for _, object := range all { // those of tenants and claims do not exist yet, and some kinds have several objects
 		if ns, ok := object["metadata"].(map[string]any)["namespace"].(string); ok {
 			k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": ns}}, nil)
 		}

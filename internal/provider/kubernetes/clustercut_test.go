@@ -182,7 +182,7 @@ func testRealKilledRollback(k *driven) {
 	}
 	_, kill := startDying(k.t, plan{Config: h.cfg, Rollback: sb.ID, Snapshot: "first"})
 	defer kill()
-	k.Await(k.t, "there is another home", func() bool { // and still the first, unless we look late
+	k.Await(k.t, "there is another home", func() bool { // and still the first, unless this runs late
 		for _, home := range k.list("persistentvolumeclaims", h.cfg.Name).Items {
 			if home.Metadata.Name != sb.ID {
 				return true

@@ -15,7 +15,7 @@ import (
 )
 
 // testRealImages: a missing image fails with the error of the cluster; the caller decides how long to wait for a slow one.
-// Neither leaves anything behind.
+// Neither leaves objects.
 func testRealImages(k *real) {
 	gate := make(chan struct{})
 	k.ServeImage(k.t, "slow.test/tiny:1", tinyFiles(k.t), gate)

@@ -23,7 +23,7 @@ import (
 
 const cutsPath = "../../../deploy/kubernetes/volumesnapshots.yaml"
 
-// takeSnapshot stands in for the snapshot-controller and the driver of the volumes. It is called with the lock of the API server.
+// takeSnapshot replaces the snapshot-controller and the driver of the volumes. It is called with the lock of the API server.
 func (s *apiServer) takeSnapshot(name, claim string) {
 	driver := s.driver
 	s.handlers.Go(func() {
@@ -83,7 +83,7 @@ func cutHub(t *testing.T, c *apiServer) *hub {
 // snapshots are the VolumeSnapshots of the hub.
 func (h *hub) cuts() []string { return h.s.of(h.cfg.Name, "volumesnapshots") }
 
-// testCuts: what the suite cannot know about snapshots of homes.
+// testCuts: properties of snapshots of homes that the suite does not test.
 func testCuts(t *testing.T) {
 	s := newCluster(t)
 	t.Run("provider", func(t *testing.T) {
@@ -171,7 +171,7 @@ func testRunningCut(t *testing.T, c *apiServer) {
 	}
 	if a := h.Abilities(); !a.Snapshot || !a.Fork ||
 		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "only the home") }) {
-		t.Errorf("got %+v, want that it says what a snapshot holds", a)
+		t.Errorf("got %+v, want the content of a snapshot", a)
 	}
 }
 
@@ -277,7 +277,7 @@ func testEndedCut(t *testing.T, c *apiServer) {
 	}
 }
 
-// testKilledCut: after kill -9 of a hub in the middle of a snapshot, the programs resume, and the next hub removes what is left.
+// testKilledCut: after kill -9 of a hub in the middle of a snapshot, the programs resume, and the next hub removes the remains.
 func testKilledCut(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -410,7 +410,7 @@ func testFailedCutRollback(t *testing.T, c *apiServer) {
 	}
 }
 
-// testNoHome: a sandbox that was created without a persistent home says why there is no snapshot.
+// testNoHome: a snapshot of a sandbox without a persistent home returns the reason.
 func testNoHome(t *testing.T, c *apiServer) {
 	h := newHub(t, c, nil)
 	sb := h.create(sandbox.Spec{Name: "a"})
@@ -498,7 +498,7 @@ func testForeignCuts(t *testing.T, c *apiServer) {
 	}
 }
 
-// testCutRole: volumesnapshots.yaml allows what the provider asks for beyond the role of the installation, and nothing else.
+// testCutRole: volumesnapshots.yaml grants the rights that the provider requires beyond the role of the installation, and no others.
 func testCutRole(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "a"})

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 )
 
-// TestExamineWithout: a cluster that cannot be used is reported as what it is.
+// TestExamineWithout: the reason why a cluster cannot be used is reported.
 func TestExamineWithout(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -37,7 +37,7 @@ func TestExamineWithout(t *testing.T) {
 	}
 }
 
-// tokenOf returns a token of a service account beside the hub.
+// tokenOf returns a token of a service account other than that of the hub.
 func (k *real) tokenOf(account string) string {
 	k.t.Helper()
 	var request struct{ Status struct{ Token string } }
@@ -48,7 +48,7 @@ func (k *real) tokenOf(account string) string {
 	return request.Status.Token
 }
 
-// testRealExamine: what the cluster allows and has is found, for every user, and nothing is changed.
+// testRealExamine: the permissions and features of the cluster are reported for every user, without changes to it.
 func testRealExamine(k *real) {
 	examine := func(change func(*kubernetes.Config)) (bool, string) {
 		cfg := k.config()
@@ -113,7 +113,7 @@ func testRealExamine(k *real) {
 	asked, allowed := strings.Split(line, ", "), roleRights(k.t)
 	slices.Sort(asked)
 	if !slices.Equal(asked, allowed) {
-		k.t.Errorf("asks for\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
+		k.t.Errorf("requires\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
 	}
 	if left := store.objects(); len(left) != 0 {
 		k.t.Errorf("%q are left in the store", left)

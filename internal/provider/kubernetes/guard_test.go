@@ -343,7 +343,7 @@ func testQuota(h *hub) {
 	}, nil)
 	_, err := h.Create(h.t.Context(), sandbox.Spec{})
 	if err == nil || !strings.Contains(err.Error(), "create Pod: injected") {
-		h.t.Errorf("got %v, want the words of the API server", err)
+		h.t.Errorf("got %v, want the message of the API server", err)
 	}
 	h.s.fail(nil, nil)
 	h.wantClean()
@@ -397,7 +397,7 @@ func testBurst(h *hub) {
 func testRemoved(h *hub) {
 	sb, closed := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	h.removePod(sb.ID)
-	testenv.Poll(h.t, "the sandbox is gone", func() bool {
+	testenv.Poll(h.t, "the sandbox is removed", func() bool {
 		_, err := h.Get(h.t.Context(), sb.ID)
 		return errors.Is(err, sandbox.ErrNotFound)
 	})
@@ -405,7 +405,7 @@ func testRemoved(h *hub) {
 		h.t.Fatal(err)
 	}
 	h.removePod(closed.ID)
-	testenv.Poll(h.t, "its Pod is gone", func() bool { return len(h.s.of(h.cfg.Name, "pods")) == 0 })
+	testenv.Poll(h.t, "its Pod is removed", func() bool { return len(h.s.of(h.cfg.Name, "pods")) == 0 })
 	h.open()
 	if all, err := h.List(h.t.Context(), sandbox.Filter{}); err != nil || len(all) != 0 {
 		h.t.Errorf("got %v, %v, want none", all, err)
@@ -468,7 +468,7 @@ func testLateReport(h *hub) {
 	}
 }
 
-// testLingeringClaims: a home and a volume are gone when their deletion has returned, though the
+// testLingeringClaims: a home and a volume do not exist after their deletion has returned, although the
 // cluster keeps claims for a while. So another volume
 // can have the name at once.
 func testLingeringClaims(h *hub) {
@@ -490,7 +490,7 @@ func testLingeringClaims(h *hub) {
 	}
 }
 
-// testWatchCut: changes during an interrupted watch are noticed, also if the cluster has
+// testWatchCut: changes during an interrupted watch are detected, also if the cluster has
 // forgotten it.
 func testWatchCut(h *hub) {
 	for range 2 {
@@ -608,7 +608,7 @@ func testTakeover(h *hub) {
 		h.t.Error(err)
 	}
 	if o, err := h.s.get("leases", lease); err != nil || o["spec"].(doc)["holderIdentity"] != "intruder" {
-		h.t.Errorf("got %v, %v, want the lease of the intruder untouched", o, err)
+		h.t.Errorf("got %v, %v, want the lease of the other hub unchanged", o, err)
 	}
 	h.s.mu.Lock()
 	h.s.drop("leases", lease)
@@ -633,7 +633,7 @@ func testOutside(h *hub) {
 	}
 	if c, err := ep.Dial(h.t.Context()); err == nil {
 		c.Close()
-		h.t.Error("dialed a port that nobody serves")
+		h.t.Error("dialed a port without a server")
 	}
 	l, err := h.Egress(h.t.Context(), sb.ID)
 	if err != nil {

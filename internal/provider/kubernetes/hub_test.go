@@ -82,7 +82,7 @@ func (h *realHub) kill() {
 	h.cmd.Wait()
 }
 
-// metrics returns what the hub says about itself.
+// metrics returns the metrics of the hub.
 func (h *realHub) metrics() string { return metricsOf(h.t, h.socket) }
 
 func metricsOf(t testing.TB, socket string) string {
@@ -130,7 +130,7 @@ func testHub(t *testing.T) {
 	})
 }
 
-// testHubWith tries a hub whose settings say how snapshots are kept; kept lists them.
+// testHubWith tests a hub with settings for snapshots; kept lists the stored ones.
 func testHubWith(t *testing.T, bin string, kept func(*apiServer) []string, flags ...string) {
 	s := newAPIServer(t, map[string]string{"aio": bin + "/aio", "cove-container": programs["cove-container"]})
 	s.kubelet.installer(t)

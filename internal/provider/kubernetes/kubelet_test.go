@@ -76,7 +76,7 @@ func newKubelet(t testing.TB, api *apiServer, programs map[string]string) *kubel
 	k := &kubelet{t: t, api: api, dir: t.TempDir(), pods: map[string]*running{}, freed: make(chan struct{}), nextIP: os.Getpid() % 20000}
 	k.starts, k.target = make(chan func()), programsDir
 	go func() {
-		runtime.LockOSThread() // with its end, the kernel kills what it has started
+		runtime.LockOSThread() // the kernel kills its processes when it ends
 		for start := range k.starts {
 			start()
 		}
@@ -328,7 +328,7 @@ type bind struct {
 	ReadOnly       bool
 }
 
-// planContainer returns what the shim of a container does.
+// planContainer returns the configuration of the shim of a container.
 func (r *running) planContainer(c doc, binds map[string]string) shim {
 	plan := shim{Root: filepath.Join(r.dir, "root"), UID: 1000}
 	plan.Hostname, _ = r.spec["hostname"].(string)
@@ -566,7 +566,7 @@ func becomeContainer() error {
 		if b.Target == "/dev/shm" {
 			continue // of the machine; nothing uses it
 		}
-		if strings.HasPrefix(b.Target, "/usr/") { // where nothing can be created: hide what is there
+		if strings.HasPrefix(b.Target, "/usr/") { // read-only: hide the content
 			if err := unix.Mount("tmpfs", filepath.Dir(target), "tmpfs", 0, "mode=0755"); err != nil {
 				return err
 			}

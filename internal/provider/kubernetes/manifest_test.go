@@ -61,7 +61,7 @@ func testRole(t *testing.T) {
 	s := newCluster(t)
 	h := newHub(t, s, func(c *kubernetes.Config) { c.Persistent = true })
 	everything(h)
-	// Objects that exist are found, and what is unfinished is removed.
+	// Existing objects are found, and unfinished ones removed.
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func testReplicas(t *testing.T) {
 	r := &replicas{t: t, s: s, bin: bin, state: state}
 	r.start(0)
 	r.start(1)
-	// Both replicas have every sandbox, and neither admits a client without a key, even the owner of its socket.
+	// Both replicas have every sandbox, and neither admits a client without a key, including the owner of its socket.
 	if _, err := r.hubs[1].Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"}}); err != nil {
 		t.Fatal(err)
 	}

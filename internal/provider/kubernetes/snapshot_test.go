@@ -410,7 +410,7 @@ func testLargeCopy(t *testing.T, c *apiServer) {
 	h.wantOutput(again.ID, "tail -c 4 /home/gem/hole; stat -c %s /home/gem/hole", fmt.Sprintf("end\n%d\n", 500<<30+4))
 }
 
-// testForeignPrefix: hubs do not touch each other's snapshots.
+// testForeignPrefix: hubs do not change snapshots of other hubs.
 func testForeignPrefix(t *testing.T, c *apiServer) {
 	s := startStore(t)
 	mine := func(cfg *kubernetes.Config) { cfg.Snapshots.Prefix = "/shared/" }

@@ -309,7 +309,7 @@ func testLostLayer(h *hub) {
 	}
 }
 
-// testLeftFrozen: a hub that dies during a snapshot does not leave sandboxes frozen.
+// testLeftFrozen: after a hub is killed during a snapshot, no sandbox remains frozen.
 func testLeftFrozen(h *hub) {
 	sb := h.create(sandbox.Spec{})
 	if err := h.Pause(h.t.Context(), sb.ID); err != nil {

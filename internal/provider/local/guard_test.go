@@ -431,7 +431,7 @@ func testStubborn(h *hub) {
 	}
 }
 
-// testRounds: many lives leave nothing; the end of TestGuard looks.
+// testRounds: many starts and deletions leave nothing, which the end of TestGuard checks.
 func testRounds(h *hub) {
 	for range 30 {
 		sb := h.create(sandbox.Spec{})

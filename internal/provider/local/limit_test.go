@@ -95,7 +95,7 @@ func (h *hub) needQuota() {
 	}
 }
 
-// held runs a command that fills the disk, and fails if the command succeeds or the server of the sandbox dies.
+// held runs a command that fills the disk, and fails if the command succeeds or the server of the sandbox is killed.
 func (h *hub) held(id, what, command string) {
 	h.t.Helper()
 	out := h.sh(id, command)
@@ -193,7 +193,7 @@ func testVolumeWithoutQuota(h *hub) {
 // testStuck: a sandbox that cannot be removed does not affect others or the start of the hub, and is removed when possible.
 func testStuck(h *hub) {
 	h.cfg.Log = slog.New(slog.NewTextHandler(h.t.Output(), nil))
-	h.withoutQuota() // whose mounts stay while the hub is closed
+	h.withoutQuota() // its mounts remain while the hub is closed
 	stuck, other := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
 	at := filepath.Join(boxes(h.cfg.Dir), stuck.ID, "stuck")
 	if err := errors.Join(os.Mkdir(at, 0o700), unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k")); err != nil {
@@ -248,7 +248,7 @@ func testDisk(h *hub) {
 	h.exceeded(events, "more than its limit")
 	h.sh(sb.ID, "rm -f f*")
 	// Killed processes end asynchronously.
-	testenv.Poll(h.t, "the writers are gone", func() bool { return strings.HasPrefix(h.sh(sb.ID, "pgrep -c sleep"), "0\n") })
+	testenv.Poll(h.t, "the writers have ended", func() bool { return strings.HasPrefix(h.sh(sb.ID, "pgrep -c sleep"), "0\n") })
 	if !testenv.Eventually(func() bool { st, err := h.Stats(h.t.Context(), sb.ID); return err == nil && st.Disk < 2<<20 }) {
 		h.t.Error("deleted files still count")
 	}

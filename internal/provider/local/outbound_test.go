@@ -259,7 +259,7 @@ func testOutboundAttacks(h *hub) {
 	}
 }
 
-// testOutboundSockets: programs cannot tell their sockets from direct ones, except for the address.
+// testOutboundSockets: sockets behave like direct ones, except for the address.
 func testOutboundSockets(h *hub) {
 	o := newOutside(h, "*.ok.test:7", "*.ok.test:8", "*.ok.test:9")
 	o.listen(7, func(c net.Conn) { io.Copy(c, c) })

@@ -44,7 +44,7 @@ func savable(name string) sandbox.Spec {
 	return sandbox.Spec{Name: name, Isolation: "gvisor", Server: sandbox.Server{Port: 9000}}
 }
 
-// begin starts a process with a file; remains checks that it lives and continues to write.
+// begin starts a process with a file; remains checks that it runs and continues to write.
 func (h *hub) begin(id string) {
 	h.t.Helper()
 	h.sh(id, "(i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done) > ~/count 2>/dev/null </dev/null & echo $! "+

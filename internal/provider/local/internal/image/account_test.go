@@ -117,7 +117,7 @@ func TestImagesAreChargedOnce(t *testing.T) {
 	if err != nil || p.used != s.Footprint(img.Layers) || p.used < 100<<10 || p.used > 120<<10 {
 		t.Errorf("got %d bytes charged, %v, want %d, once for each layer", p.used, err, s.Footprint(img.Layers))
 	}
-	// What the owner has already does not count against the little that is left.
+	// Layers that the owner has already do not count against the remaining quota.
 	poor := &ownerQuota{left: 5 << 10}
 	if _, err := s.Load(poor.context(t, img.Layers...), archiveOf(t, base, tarOf(t, file("other", "2"))),
 		"imported/b:1", nil); err != nil || poor.used == 0 {

@@ -125,7 +125,7 @@ func sum(raw []byte) v1.Hash {
 	return digest(s[:])
 }
 
-// hub is an in-process registry that can be told to misbehave.
+// hub is an in-process registry with configurable faults.
 type hub struct {
 	t    testing.TB
 	host string
@@ -248,7 +248,7 @@ func trusting(h *hub) func(*Config) {
 	return func(c *Config) { c.Insecure = append(c.Insecure, h.host) }
 }
 
-// look describes a tree: path to kind, mode and content.
+// look returns the kind, mode and content of each path of a tree.
 func look(t testing.TB, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -67,7 +67,7 @@ func TestWhiteoutsThroughAnOverlay(t *testing.T) {
 			want(t, got, map[string]string{"stays": "-rw-r--r-- 1", "dir": "drwxr-xr-x", "dir/a": "-rw-r--r-- 1", "dir/sub": "drwxr-xr-x",
 				"swap": "drwxr-xr-x", "swap/new": "-rw-r--r-- 2", "opaque": "drwxr-xr-x",
 				"opaque/new": "-rw-r--r-- 2", "again": "drwxr-xr-x", "again/new": "-rw-r--r-- 2"})
-			// And back: the same tree comes of the layer that is made of it.
+			// In the other direction: the layer made of the tree unpacks to the same tree.
 			var b bytes.Buffer
 			if left, err := Tar(t.Context(), &b, upper, nil); err != nil || left != 0 {
 				t.Fatalf("omitted: got %d, %v, want none", left, err)
@@ -194,7 +194,7 @@ func TestCapabilityBecomesRoots(t *testing.T) {
 	}
 }
 
-// insideEnv tells the test binary that it runs in a user namespace.
+// insideEnv is set for the test binary in a user namespace.
 const insideEnv = "IMAGE_TEST_INSIDE"
 
 // TestOverlayWithoutRoot unpacks and mounts as a hub without root does: one user,

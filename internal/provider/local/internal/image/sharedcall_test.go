@@ -132,7 +132,7 @@ func TestCloseWhilePulling(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-result; err == nil {
-		t.Error("it came although the store is closed")
+		t.Error("the pull succeeded although the store is closed")
 	}
 	if _, err := s.Resolve(t.Context(), h.host+"/app:1"); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("after the end: %v, want %v", err, sandbox.ErrClosed)

@@ -74,7 +74,7 @@ func TestResolve(t *testing.T) {
 	want(t, look(t, img.Layers[0]), map[string]string{"both": "-rw-r--r-- 2", "low": "Dc---------"})
 	want(t, look(t, img.Layers[1]), map[string]string{"both": "-rw-r--r-- 1", "low": "-rw-r--r-- 1"})
 
-	// What is stored is there without the registry, also after a restart.
+	// Stored images are available without the registry, also after a restart.
 	h.before = func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusTeapot); return true }
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestSpace(t *testing.T) {
 	h.push("a:1", config(), tarOf(t, file("f", "1")))
 	_, err := s.Resolve(t.Context(), h.host+"/a:1")
 	if !errors.Is(err, ErrNoSpace) || !errors.Is(err, sandbox.ErrExhausted) || !strings.Contains(err.Error(), "delete images") {
-		t.Errorf("got %v, want %v that says what to do", err, ErrNoSpace)
+		t.Errorf("got %v, want %v with advice", err, ErrNoSpace)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 var roomy = limits{size: 1 << 30, files: 10_000}
 
-// unpackTo unpacks into a folder beside which nothing else may appear.
+// unpackTo unpacks into a folder, and fails if anything appears next to it.
 func unpackTo(t testing.TB, l limits, raw []byte) (root string, u layerInfo, err error) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "root")
@@ -26,7 +26,7 @@ func unpackTo(t testing.TB, l limits, raw []byte) (root string, u layerInfo, err
 	}
 	u, err = unpack(bytes.NewReader(raw), root, l)
 	if beside, rerr := os.ReadDir(filepath.Dir(root)); rerr != nil || len(beside) != 1 {
-		t.Fatalf("beside the layer: %v, %v", beside, rerr)
+		t.Fatalf("next to the layer: %v, %v", beside, rerr)
 	}
 	return root, u, err
 }
@@ -165,7 +165,7 @@ func sparse(t *testing.T, size int64) []byte {
 		Mode: 0o644, Format: tar.FormatPAX,
 		PAXRecords: map[string]string{"XNU.sparse.major": "1", "XNU.sparse.minor": "0", "XNU.sparse.name": "s",
 			"XNU.sparse.realsize": fmt.Sprint(size)}}, body})
-	// The writer refuses these records; the reader knows them by this name.
+	// The writer rejects these records; the reader uses this name for them.
 	return bytes.ReplaceAll(raw, []byte("XNU.sparse"), []byte("GNU.sparse"))
 }
 

@@ -51,8 +51,7 @@ func fill(t *testing.T, f *os.File) (n int64, err error) {
 	return n, nil
 }
 
-// TestLimit: no way of filling a layer leads beyond its limit, and what is deleted
-// makes room again.
+// TestLimit: a layer cannot exceed its limit, and deleted files free space.
 func TestLimit(t *testing.T) {
 	s := openQuota(t)
 	const limit = 32 << 20

@@ -112,7 +112,7 @@ func TestUnfinishedImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, err = Open(cfg); err != nil || s.image == "" || !tree.Exists(image) || tree.Exists(image+newMark) {
-		t.Errorf("got %+v, %v, want a new image in the place of the unfinished one", s, err)
+		t.Errorf("got %+v, %v, want a new image instead of the unfinished one", s, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -86,7 +86,7 @@ func TestSpareTakenAtTheEndOfARefillIsReplaced(t *testing.T) {
 	s := spares{min: 1, target: 1, background: func(func(context.Context)) { refills++ }}
 	s.refill()
 	if s.continueRefill(true, spare{id: "a"}) {
-		t.Error("the refill goes on with one of one, want its end")
+		t.Error("the refill continues with one of one, want its end")
 	}
 	if got, err := s.take(); got.id != "a" || err != nil {
 		t.Errorf("got %+v, %v, want the spare", got, err)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestIdleConnections: a kept connection is returned once, and only while the server
-// at its other end is alive and silent.
+// at its other end is open and silent.
 func TestIdleConnections(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
