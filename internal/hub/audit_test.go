@@ -177,7 +177,7 @@ func TestUnrecordedSandboxIsDeleted(t *testing.T) {
 	}
 }
 
-// TestTimeoutsAreRecorded: what the hub does on its own is recorded too.
+// TestTimeoutsAreRecorded: actions of the hub without a request are recorded too.
 func TestTimeoutsAreRecorded(t *testing.T) {
 	t.Parallel()
 	l, dir := openAudit(t)

@@ -149,7 +149,7 @@ func TestDeletedDuringRequest(t *testing.T) {
 	}
 }
 
-// TestRequestsWaitForServer: callers do not notice a server that briefly refuses connections,
+// TestRequestsWaitForServer: requests succeed although the server briefly refuses connections,
 // or a sandbox that is suspended between the check and the connection.
 func TestRequestsWaitForServer(t *testing.T) {
 	t.Parallel()

@@ -206,7 +206,7 @@ func TestOnlyReplicasForwardConnections(t *testing.T) {
 		c.SetDeadline(time.Now().Add(time.Minute))
 		c.Write(append([]byte{9}, "1.2.3.4:5hello\n"...))
 		if got, _ := io.ReadAll(c); strings.Contains(string(got), "heard") {
-			t.Errorf("a stranger got %q", got)
+			t.Errorf("a client without the key got %q", got)
 		}
 	}
 	try(func() (net.Conn, error) { return net.Dial("tcp", at.Address) })

@@ -216,7 +216,7 @@ func TestOnlyTheConnectedHostCounts(t *testing.T) {
 func TestNothingIsAddedWithoutVerifiedTLS(t *testing.T) {
 	t.Parallel()
 	url := func(w *world) string { return "https://named.test:" + w.secure + "/" }
-	t.Run("certificate of nobody", func(t *testing.T) {
+	t.Run("certificate of an unknown authority", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, func(c *Config) { c.Roots = x509.NewCertPool() })
 		status, body, err := get(t, w.trusting(t, "http", w.ours), url(w))

@@ -22,7 +22,7 @@ func TestCredentialsChangeAtRunTime(t *testing.T) {
 	ask := func(want string) {
 		t.Helper()
 		before := len(w.requests())
-		// A program may find its connection closed and has to ask once more.
+		// The connection of a program may be closed; it must send the request again.
 		status, body, err := get(t, client, url)
 		if err != nil {
 			status, body, err = get(t, client, url)
@@ -93,7 +93,7 @@ func far(t *testing.T, port string) int {
 }
 
 // TestRemovalCutsInFlightRequests: a request that waits for its response fails, over
-// TLS and over plain HTTP, and does not look complete.
+// TLS and over plain HTTP, and is not complete.
 func TestRemovalCutsInFlightRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

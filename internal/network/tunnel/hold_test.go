@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 )
 
-// TestSuspend: programs are suspended until the hub resumes them or disconnects. The hub learns whether they were.
+// TestSuspend: programs are suspended until the hub resumes them or disconnects. The hub gets the result.
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	resumed := make(chan struct{}, 10)

@@ -564,7 +564,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestSyncThatFailed: the kernel may drop what it could not write, and reports that only once.
+// TestSyncThatFailed: the kernel may drop data that it could not write, and reports the error only once.
 func TestSyncThatFailed(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, Config{Dir: dir})

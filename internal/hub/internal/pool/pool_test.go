@@ -331,7 +331,7 @@ func TestRestart(t *testing.T) {
 	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("c")); ok || err != nil {
 		t.Errorf("got %v, %v, want no member left", ok, err)
 	}
-	testenv.Poll(t, "the one that was told is gone", func() bool {
+	testenv.Poll(t, "the member that was bound is deleted", func() bool {
 		_, err := r.p.Get(t.Context(), half.ID)
 		return errors.Is(err, sandbox.ErrNotFound)
 	})
@@ -361,7 +361,7 @@ func TestSameName(t *testing.T) {
 	if won.Load() != 1 || lost.Load() != 1 {
 		t.Errorf("%d succeeded and %d failed, want one each", won.Load(), lost.Load())
 	}
-	testenv.Poll(t, "what the loser had is gone", func() bool { return len(r.members()) == r.pool.Ready()["e"] })
+	testenv.Poll(t, "the members of the loser are deleted", func() bool { return len(r.members()) == r.pool.Ready()["e"] })
 	ready := r.pool.Ready()["e"]
 	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("a")); ok || !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("got %v, %v, want a conflict", ok, err)

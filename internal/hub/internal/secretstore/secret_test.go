@@ -67,7 +67,7 @@ func TestValuePrintsAsNothing(t *testing.T) {
 		t.Errorf(`formatted secret: got %s, want neither "5f1c9e77a0" nor %q in it, but %q`, s, fmt.Sprintf("%x", hush), redacted)
 	}
 	if v.Reveal() != hush || (Value{}).Reveal() != "" {
-		t.Error("it is lost")
+		t.Error("the secret is missing")
 	}
 }
 

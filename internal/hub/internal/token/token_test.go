@@ -33,7 +33,7 @@ func TestTokensStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "delete it") {
-		t.Errorf("a short key: got %v, want an error that says what to do", err)
+		t.Errorf("a short key: got %v, want an error with advice", err)
 	}
 	if _, err := Open(t.TempDir()); err == nil {
 		t.Error("a folder: got no error, want one")
