@@ -139,7 +139,7 @@ func TestCheckUpdate(t *testing.T) {
 	}
 }
 
-// TestClaim: a sandbox may change hands, unless volumes of one owner are mounted.
+// TestClaim: a sandbox may get another owner, unless volumes of one owner are mounted.
 func TestClaim(t *testing.T) {
 	s := full()
 	s.Volumes = nil

@@ -298,7 +298,7 @@ func (a *arena) fresh() sandbox.Sandbox {
 	return sb
 }
 
-// spoken returns the name by which a caller addresses the sandbox.
+// spoken returns the name that a caller uses for the sandbox.
 func spoken(c caller, sb sandbox.Sandbox) string {
 	if strings.Contains(c.name, "share") || c.name == "admin" || c.name == "other" {
 		return sb.ID

@@ -244,7 +244,7 @@ func TestBadTreesAreRefused(t *testing.T) {
 	})
 }
 
-// TestGoodTreesPass feeds the checks what looks like a broken rule but is none.
+// TestGoodTreesPass checks trees that resemble violations of a rule.
 func TestGoodTreesPass(t *testing.T) {
 	for _, c := range []struct{ name, file, text string }{
 		{"build output", "bin/bad.go", `package bin; import _ "os/exec"`},
@@ -297,7 +297,7 @@ func TestBadTablesAreRefused(t *testing.T) {
 		{"upwards", "op:\n", "op: proc\n", "is not above it in the table"},
 		{"the two halves", "hub: op tenant", "hub: op tenant guest/bash", "sandbox and hub never meet"},
 		{"twice", "dev/testenv:\n", "dev/testenv:\nop:\n", "is a duplicate"},
-		{"allowed for nobody", "surface/rest: op", "surface/rest: op proc", "does not import internal/proc"},
+		{"allowed but unused", "surface/rest: op", "surface/rest: op proc", "does not import internal/proc"},
 		{"no such package", "dev/testenv:\n", "dev/testenv:\nghost:\n", "there is no package internal/ghost"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

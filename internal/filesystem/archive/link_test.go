@@ -20,7 +20,7 @@ func TestUntrustedArchive(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		items   []item
-		want    map[string]string // beside what was there
+		want    map[string]string // next to the old content
 		skipped int
 	}{
 		{"links inside", []item{sym("a", "b"), {name: "b", body: "x"}, sym("d/up", "../b")},

@@ -26,7 +26,7 @@ type execCase struct {
 	status string // empty: completed
 }
 
-// outputCases are commands whose output and exit code matter.
+// outputCases are commands with their output and exit code.
 func outputCases() []execCase {
 	return []execCase{
 		{name: "nothing", in: ExecIn{Command: ""}},

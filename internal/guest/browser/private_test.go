@@ -76,7 +76,7 @@ func TestClientsEndWithTheBrowser(t *testing.T) {
 		select {
 		case <-c.Done():
 		case <-testContext(t).Done():
-			t.Fatal("a client does not learn that the browser has ended")
+			t.Fatal("a client is not notified that the browser has ended")
 		}
 	}
 	must(t, dial(t, address).Call(testContext(t), cdp.Browser, "Browser.getVersion", nil, nil))

@@ -152,7 +152,7 @@ func TestRecordingSurvivesKill(t *testing.T) {
 			})
 			must(t, syscall.Kill(d.pidOf(t, victim), syscall.SIGKILL))
 			var call *op.Call
-			testenv.Poll(t, "the end is noticed", func() bool {
+			testenv.Poll(t, "the end is detected", func() bool {
 				r, call, err = record(t, d.Service, `{"action":"status"}`)
 				return err == nil && r.Status == "stopped"
 			})

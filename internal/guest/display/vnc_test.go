@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// viewer is a VNC client. Two pipes take the place of the WebSocket.
+// viewer is a VNC client. Two pipes replace the WebSocket.
 type viewer struct {
 	in     *io.PipeReader // messages of the display
 	out    chan []byte

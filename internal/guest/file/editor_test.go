@@ -272,14 +272,14 @@ func TestEditorEqualsModel(t *testing.T) {
 			s.restart(New(s.cfg))
 		}
 		if (err == nil) != ok {
-			t.Fatalf("step %d, %s of %q: error %v, the model says %v", step, did, name, err, ok)
+			t.Fatalf("step %d, %s of %q: error %v, want %v", step, did, name, err, ok)
 		}
 		b, err := os.ReadFile(filepath.Join(s.dir, name))
 		switch {
 		case m.content == nil && err == nil:
 			t.Fatalf("step %d, %s: %q should not exist", step, did, name)
 		case m.content != nil && (err != nil || string(b) != *m.content):
-			t.Fatalf("step %d, %s: %q is %q (%v), the model says %q", step, did, name, b, err, *m.content)
+			t.Fatalf("step %d, %s: %q is %q (%v), want %q", step, did, name, b, err, *m.content)
 		}
 	}
 }

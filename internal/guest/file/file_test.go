@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asNobody) != "" {
 		os.Exit(m.Run()) // the parent checks for leaks
 	}
-	// The clock of regexp2 ends by itself some time after the last search.
+	// The clock of regexp2 stops some time after the last search.
 	testenv.Main(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
 }
 

@@ -158,7 +158,7 @@ func TestDownloadOfChangingFile(t *testing.T) {
 	}
 }
 
-// The server must not send the file with sendfile, which does not notice the change.
+// The server must not send the file with sendfile, which does not detect the change.
 func TestServedDownloadOfChangingFile(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)

@@ -80,7 +80,7 @@ func TestWriteKeepsModeAndFollowsLinks(t *testing.T) {
 	}
 }
 
-// A reader that loops during 10,000 writes sees only whole contents.
+// A reader that loops during 10,000 writes reads only complete contents.
 func TestConcurrentWritersNeverTearAFile(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
@@ -179,7 +179,7 @@ func tmpfs(t testing.TB, options string) string {
 	return dir
 }
 
-// fastDir is a folder in memory where that can be had.
+// fastDir is a folder in memory, if the machine has one.
 func fastDir(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() == 0 {

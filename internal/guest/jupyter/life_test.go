@@ -83,7 +83,7 @@ func TestDeath(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, "the kernel dies", func() bool {
+	testenv.Poll(t, "the kernel ends", func() bool {
 		list, err := s.ListSessions(t.Context(), op.None{})
 		return err == nil && list.Sessions["s"].State == "stopped"
 	})

@@ -129,7 +129,7 @@ func TestJavaIsInstalledOnFirstUse(t *testing.T) {
 	if got := summarize(runIn(t, s, "java", "x").Outputs); got != "= 7" {
 		t.Errorf("after interrupts: got %.300q, want the variable", got)
 	}
-	// Code can end its process, and send the kernel what it wants: only this session suffers.
+	// Code can end its process and send any message to the kernel: this affects only its session.
 	if got := summarize(runIn(t, s, "java", "System.exit(3)").Outputs); !strings.Contains(got, "error ProcessExit: ") {
 		t.Errorf("exit: got %.300q, want that the process has ended", got)
 	}

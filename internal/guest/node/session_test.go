@@ -190,7 +190,7 @@ func TestDirectoryOfASessionIsRemoved(t *testing.T) {
 	}
 }
 
-// install writes a program that pretends to be a version of Node.js.
+// install writes a program that reports a version of Node.js.
 func install(t testing.TB, home, version string) {
 	t.Helper()
 	dir := filepath.Join(home, ".nvm/versions/node/v"+version+"/bin")

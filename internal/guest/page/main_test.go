@@ -194,7 +194,7 @@ func click(selector string) action.ClickIn {
 
 func within(seconds float64) driver.Where { return driver.Where{Timeout: &seconds} }
 
-// call is a context whose hint and message can be read.
+// call is a context with a readable hint and message.
 func call(t *testing.T) (context.Context, *op.Call) {
 	c := &op.Call{}
 	return op.WithCall(ctx(t), c), c

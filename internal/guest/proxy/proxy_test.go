@@ -244,7 +244,7 @@ func TestMappedWebSocketAndUpload(t *testing.T) {
 	}
 }
 
-// TestUnmappedTrafficIsNotChanged: a server on this machine takes the place of an external one.
+// TestUnmappedTrafficIsNotChanged: a server on this machine replaces an external one.
 func TestUnmappedTrafficIsNotChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

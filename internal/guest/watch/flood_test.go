@@ -33,7 +33,7 @@ func (w *watcher) readAll(t *testing.T, now time.Time) {
 }
 
 // If a program changes more paths than a watcher keeps, the watcher reports it, its memory stays
-// bounded, and it knows all paths again when they are quiet.
+// bounded, and it reports all paths again after the flood.
 func TestFloodIsBounded(t *testing.T) {
 	t.Parallel()
 	const max, files = 100, 1000

@@ -25,7 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// TestMain is also the stand-in of code-server, and the guard of its processes.
+// TestMain also implements the fake code-server, and the guard of its processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && strings.HasSuffix(os.Args[1], "entry.js") {
 		if err := serveStandIn(os.Args[2:]); err != nil {
@@ -81,7 +81,7 @@ func serveStandIn(args []string) error {
 	}))
 }
 
-// bench is the service behind real authentication, with a stand-in for code-server.
+// bench is the service behind real authentication, with a fake code-server.
 type bench struct {
 	*workbench.Service
 	t      *testing.T
@@ -125,7 +125,7 @@ func newBench(t *testing.T, change func(*workbench.Config), env ...string) *benc
 	return b
 }
 
-// install installs the stand-in into the folder of code-server.
+// install installs the fake into the folder of code-server.
 func (b *bench) install(dir string) {
 	b.t.Helper()
 	entry := filepath.Join(dir, "node_modules", "code-server", "out", "node", "entry.js")

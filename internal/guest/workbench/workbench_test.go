@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/workbench"
 )
 
-// echo is a request that the stand-in received.
+// echo is a request that the fake received.
 type echo struct {
 	URI    string      `json:"uri"`
 	Host   string      `json:"host"`
@@ -259,7 +259,7 @@ func codeOf(err error) op.Code {
 	return ""
 }
 
-// npm is a stand-in for npm: it creates the files that the recipe expects, from the installed stand-in of code-server.
+// npm is a fake npm: it creates the files that the recipe expects, from the installed fake of code-server.
 const npm = `#!/bin/bash
 set -e
 [ -e "$STAND_IN/broken" ] && { echo "npm error 404 no such package" >&2; exit 1; }

@@ -74,7 +74,7 @@ func (c *crowd) ping(who, id string) int {
 }
 
 // TestSessionsOfATenantAreLimited: a tenant at its limit cannot open a session, other tenants can.
-// A closed or unused session makes room.
+// A closed or unused session frees its slot.
 func TestSessionsOfATenantAreLimited(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, 5, 3)

@@ -115,14 +115,14 @@ func testMemoryBomb(t *testing.T) {
 		testenv.Lack(t, "no memory controller")
 	}
 	out, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat")
-	// Only the child dies, and it is counted.
+	// Only the child is killed, and the kill is counted.
 	if !strings.Contains(out, "child: signal: killed") || exit.Code != 0 {
 		t.Errorf("got %q, %v, want only the child killed", out, exit)
 	}
 	if u := b.cfg.Group.Usage(); u.OOMKills < 1 {
 		t.Errorf("usage: got %+v, want an OOM kill", u)
 	}
-	// The program dies before init, so that its end is reported.
+	// The program is killed before init, so that its end is reported.
 	if _, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat", "all"); exit.Signal != "killed" {
 		t.Errorf("exit: got %+v, want killed", exit)
 	}

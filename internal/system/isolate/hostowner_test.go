@@ -13,7 +13,7 @@ import (
 )
 
 // TestKilledWhileItOpensOwners: a program that is killed while it creates a namespace leaves no
-// process. Such a process would stay stopped forever, because its tracer would be the host's init.
+// process. Such a process would remain stopped, because its tracer would be the host's init.
 func TestKilledWhileItOpensOwners(t *testing.T) {
 	testenv.NeedRoot(t)
 	if os.Getenv("OPEN_OWNERS") != "" {

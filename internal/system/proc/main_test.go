@@ -99,7 +99,7 @@ func numbers(t testing.TB, w *Capture, n int) []int {
 	return pids
 }
 
-// numbersIn finds the numbers that stand alone in complete lines.
+// numbersIn finds the complete lines that are numbers.
 func numbersIn(text string) (found []int) {
 	for field := range strings.FieldsSeq(text[:strings.LastIndexByte(text, '\n')+1]) {
 		if n, err := strconv.Atoi(field); err == nil {

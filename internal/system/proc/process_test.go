@@ -135,7 +135,7 @@ func TestGroupOutlivesItsLeader(t *testing.T) {
 		t.Error(err)
 	}
 	testenv.Poll(t, "the signal has ended both", func() bool { return !alive(left[0]) && !alive(left[1]) })
-	testenv.Poll(t, "the runner has noticed", func() bool { return len(r.Living()) == 0 })
+	testenv.Poll(t, "the runner has detected the end", func() bool { return len(r.Living()) == 0 })
 	if err := p.Signal(syscall.SIGUSR1); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("signal to an empty group: %v, want os.ErrProcessDone", err)
 	}

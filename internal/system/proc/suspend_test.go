@@ -111,7 +111,7 @@ echo ready >ready; wait`
 			}
 		}
 		say("resume")
-		testenv.Poll(t, "all go on", func() bool {
+		testenv.Poll(t, "all resume", func() bool {
 			for i, now := range strings.Fields(read()) {
 				if now == strings.Fields(before + " 0 0 0 0")[i] {
 					return false

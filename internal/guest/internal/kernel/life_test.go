@@ -113,7 +113,7 @@ func TestCancelDuringASlowReader(t *testing.T) {
 	}
 }
 
-// TestLostInterruptDuringASlowReader: an interrupt is repeated, even if nobody reads the output.
+// TestLostInterruptDuringASlowReader: an interrupt is repeated, even if no client reads the output.
 func TestLostInterruptDuringASlowReader(t *testing.T) {
 	t.Parallel()
 	k := start(t)

@@ -77,6 +77,6 @@ func TestResolveNameThatIsNotUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (Base{}).Resolve(shown); err == nil || !strings.Contains(err.Error(), "2 names") {
-		t.Errorf("two candidates: %v, want an error that says so", err)
+		t.Errorf("two candidates: %v, want an error about both", err)
 	}
 }
