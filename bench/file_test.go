@@ -113,7 +113,7 @@ func big(b *testing.B) string {
 	return file
 }
 
-// memory returns a folder in memory, because the speed of a disk would hide ours.
+// memory returns a folder in memory, because the speed of a disk would dominate.
 func memory(b *testing.B) string {
 	b.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "cove-bench-")

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// BenchmarkToolCall: a small tool over MCP, compared with the same operation over REST and with a bare HTTP reply. They take turns,
+// BenchmarkToolCall: a small tool over MCP, compared with the same operation over REST and with a bare HTTP reply. The calls alternate,
 // so that load on the machine affects all equally. MCP is measured with a bare request and with an SDK session, which adds overhead.
 func BenchmarkToolCall(b *testing.B) {
 	url := serve(b)

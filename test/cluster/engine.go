@@ -168,7 +168,7 @@ func (e *Engine) inside(do func()) error {
 	}
 	do()
 	if err := unix.Setns(int(ours.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err // the thread is lost: it stays locked, and ends with the goroutine
+		return err // the thread cannot be reused: it remains locked, and ends with the goroutine
 	}
 	runtime.UnlockOSThread()
 	return nil

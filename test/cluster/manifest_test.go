@@ -46,7 +46,7 @@ func testManifest(t *testing.T, k *cluster.Kubernetes) {
 	// Connections fail until the Service has an endpoint.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	var reply struct{ Data struct{ Stdout string } }
-	k.Await(t, "a sandbox answers", func() bool { // the Service knows a Pod later than the Deployment does
+	k.Await(t, "a sandbox answers", func() bool { // the Service gets a Pod later than the Deployment
 		resp, err := client.Post("http://"+service.Spec.ClusterIP+"/v1/bash/exec", "application/json",
 			bytes.NewBufferString(`{"command":"id -un; sudo id -u"}`))
 		if err != nil {

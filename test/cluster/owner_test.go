@@ -17,7 +17,7 @@ import (
 const ownerEnv = "COVE_TEST_OWNER"
 
 // checkEndsWithOwner: an engine ends when its test is killed. Start starts it and returns its folder, running reports whether
-// it runs, and leftOf lists what it has left behind.
+// it runs, and leftOf lists its remains.
 func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(dir string) bool, leftOf func(dir string) []string) {
 	const mark = "started in "
 	if os.Getenv(ownerEnv) != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// make install copies programs for all users, and says how to find them.
+// make install copies programs for all users, and reports how to find them.
 func TestMakeInstall(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "make")

@@ -61,7 +61,7 @@ case "$(basename "$0") $*" in
 esac
 `
 
-// TestStepsOfMakeRunShowProgress: while a program runs that may take long, make run shows what it does. The programs
+// TestStepsOfMakeRunShowProgress: while a program runs that may take long, make run shows its progress. The programs
 // wait for that.
 func TestStepsOfMakeRunShowProgress(t *testing.T) {
 	t.Parallel()

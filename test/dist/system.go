@@ -27,7 +27,7 @@ import (
 var systemScript string
 
 // System is a running minimal Debian or Ubuntu. It has its own processes, mounts, network and control groups, and ends with
-// the test, even if that is killed. What is written in it is lost then.
+// the test, even if that is killed. Its changes are lost then.
 type System struct {
 	Exchange string   // folder that is /exchange in the system
 	init     int      // its first process

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// An agent that knows only the address of the hub creates a sandbox, works in it and deletes it.
+// An agent with only the address of the hub creates a sandbox, works in it and deletes it.
 func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "python3")

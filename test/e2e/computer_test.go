@@ -49,7 +49,7 @@ func matches(text, pattern string) bool {
 	return ok && (text == "" || strings.HasSuffix(pattern, "…"))
 }
 
-// To a program, the sandbox looks like a separate computer.
+// Programs see the sandbox as a separate computer.
 func TestInsideWorksAsOutside(t *testing.T) {
 	eachHub(t, func(t *testing.T, h *hub) {
 		h.must(t, "create", "alpha")
@@ -141,7 +141,7 @@ func TestSudo(t *testing.T) {
 	)
 }
 
-// If root in the sandbox is not available, the error says why and what to do.
+// If root in the sandbox is not available, the error has the reason and advice.
 func TestSudoIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "environments.json")

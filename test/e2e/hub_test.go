@@ -299,7 +299,7 @@ func TestHubIsKilled(t *testing.T) {
 		t.Errorf("after the restart: %+v, want %+v", is, was)
 	}
 	beat := h.must(t, "exec", "a", "cat beat")
-	testenv.Poll(t, "the program in it goes on", func() bool { return h.must(t, "exec", "a", "cat beat") != beat })
+	testenv.Poll(t, "the program in it resumes", func() bool { return h.must(t, "exec", "a", "cat beat") != beat })
 	if out := h.must(t, "exec", "b", "echo awake"); out != "awake\n" {
 		t.Errorf("%q, want %q", out, "awake\n")
 	}
@@ -333,7 +333,7 @@ func TestHubSignIn(t *testing.T) {
 	h.env = append(h.env, "COVE_API_KEY=secret-of-the-test")
 	h.must(t, "create", "a")
 	if out := h.must(t, "exec", "a", "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'"); strings.Contains(out, "secret-of-the-test") {
-		t.Error("the sandbox knows the hub's key")
+		t.Error("the sandbox has the hub's key")
 	}
 	out := strings.TrimSpace(h.must(t, "open", "a"))
 	jar, _ := cookiejar.New(nil) // it never fails

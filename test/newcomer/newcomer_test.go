@@ -101,7 +101,7 @@ func (n *newcomer) limit() (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(n.t.Context(), end, fmt.Errorf("the step did not end within %v", time.Until(end).Round(time.Second)))
 }
 
-// must is as for a step without which the rest makes no sense.
+// must is as, for a step that all later ones require.
 func (n *newcomer) must(user, script string) string {
 	n.t.Helper()
 	out, err := n.as(user, script)
@@ -204,7 +204,7 @@ func (n *newcomer) administers(command string) string {
 	return n.must("root", "cd "+n.dir+"; "+command)
 }
 
-// makeRun types make run in a copy of the repository, and what it asks an administrator for.
+// makeRun types make run in a copy of the repository, and the commands that it asks an administrator to run.
 func (n *newcomer) makeRun(begun time.Time) {
 	n.copyRepository()
 	run := n.starts("exec make run")
@@ -298,7 +298,7 @@ func (n *newcomer) copyRepository() {
 
 const version = "9.8.7"
 
-// install installs an archive or a package, and what doctor asks for.
+// install installs an archive or a package, and the programs that doctor requires.
 func (n *newcomer) install() {
 	files, err := filepath.Glob(filepath.Join(n.distribution, "cove*"+version+"*"+runtime.GOARCH+"*"))
 	if err != nil {
