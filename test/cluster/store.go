@@ -46,13 +46,13 @@ func StartStore(t testing.TB, tools string) *Store {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			cmd.Wait()
+			_ = cmd.Wait()
 		}
 	}()
 	if err := <-started; err != nil {
 		t.Fatal(fmt.Errorf("start the store: %w", err))
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 	testenv.Poll(t, "the store answers", func() bool {
 		c, err := net.Dial("tcp", address)
 		if err != nil {

@@ -48,8 +48,8 @@ func Main(args []string, in io.Reader, out, errs io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: maxMemory, Max: maxMemory})
-	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: maxMemory, Max: maxMemory}) // fails only if a lower limit applies
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	var err error
 	if *book {
 		err = runWorkbook(in, out)

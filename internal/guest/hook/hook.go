@@ -252,7 +252,7 @@ func (s *Service) Shutdown(ctx context.Context) {
 		var wait sync.WaitGroup
 		for _, h := range list[:n] {
 			wait.Go(func() {
-				s.run(ctx, h.Name, h.Command, op.Seconds(h.Timeout))
+				_ = s.run(ctx, h.Name, h.Command, op.Seconds(h.Timeout))
 			})
 		}
 		wait.Wait()

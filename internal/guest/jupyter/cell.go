@@ -82,7 +82,7 @@ func (s *Service) dropKernel(ss *Session, k *kernel.Kernel) {
 	defer s.mu.Unlock()
 	if ss.k == k && !ss.Removed() {
 		ss.k = nil
-		s.tasks.Go(func() { k.Shutdown(s.life) })
+		s.tasks.Go(func() { _ = k.Shutdown(s.life) })
 	}
 }
 

@@ -163,7 +163,7 @@ func (s *Service) releaseKernel(k *kernel.Kernel) {
 		return
 	}
 	s.tasks.Go(func() {
-		k.Shutdown(s.life)
+		_ = k.Shutdown(s.life)
 		<-s.turns
 	})
 }

@@ -105,7 +105,7 @@ func endKernel(ss *Session) func() {
 		// Let the code's exit handlers run.
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 		defer cancel()
-		k.Shutdown(ctx)
+		_ = k.Shutdown(ctx)
 	}
 }
 

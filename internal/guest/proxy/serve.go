@@ -121,7 +121,7 @@ func (s *Service) serveSOCKS(c *client) {
 	host, err := cleanHost(target)
 	if err != nil {
 		rec.end(err)
-		socks.Answer(c.Conn, socks.Denied)
+		_ = socks.Answer(c.Conn, socks.Denied)
 		return
 	}
 	if s.rules.Load().covered(host, port) {
@@ -135,7 +135,7 @@ func (s *Service) serveSOCKS(c *client) {
 	remote, err := s.dial.tunnel(s.life, host, port, rec)
 	rec.end(err)
 	if err != nil {
-		socks.Answer(c.Conn, socksReply(err))
+		_ = socks.Answer(c.Conn, socksReply(err))
 		return
 	}
 	c.SetDeadline(time.Time{})

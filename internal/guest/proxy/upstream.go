@@ -146,14 +146,14 @@ func (s *Service) SetUpstream(ctx context.Context, in UpstreamIn) (Upstream, err
 	if _, _, err := u.credentials(ctx, s.cfg.Runner); err != nil {
 		return Upstream{}, op.Errorf(op.Invalid, "auth_cmd: %w", err)
 	}
-	s.change(ctx, func(r rules) (*rules, error) { r.upstream = u; return &r, nil })
+	_ = s.change(ctx, func(r rules) (*rules, error) { r.upstream = u; return &r, nil })
 	s.plain.CloseIdleConnections()
 	return u.describe(), nil
 }
 
 // RemoveUpstream removes the upstream proxy.
 func (s *Service) RemoveUpstream(ctx context.Context, _ op.None) (any, error) {
-	s.change(ctx, func(r rules) (*rules, error) { r.upstream = nil; return &r, nil })
+	_ = s.change(ctx, func(r rules) (*rules, error) { r.upstream = nil; return &r, nil })
 	s.plain.CloseIdleConnections()
 	return nil, nil
 }

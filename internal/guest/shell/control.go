@@ -254,7 +254,7 @@ func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signa
 		case <-time.After(step):
 		}
 	}
-	t.p.Signal(syscall.SIGKILL)
+	_ = t.p.Signal(syscall.SIGKILL)
 	select {
 	case <-c.done:
 	case <-t.done:
@@ -265,18 +265,18 @@ func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signa
 func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
 	// Signal the shell first. While it waits for a program it defers the signal, and then
 	// skips the rest of a list or loop.
-	t.p.Signal(syscall.SIGINT)
+	_ = t.p.Signal(syscall.SIGINT)
 	group, err := t.signal(sig)
 	switch {
 	case group == 0 && sig == syscall.SIGTERM: // for programs in the shell's group; the shell ignores it
-		t.p.Signal(sig)
+		_ = t.p.Signal(sig)
 	case errors.Is(err, syscall.EPERM):
 		// The program runs as another user, for example under sudo. Ctrl-C may reach it.
-		t.input.interrupt(step)
+		_ = t.input.interrupt(step)
 	case group != 0 && sig != syscall.SIGINT:
-		t.signal(syscall.SIGCONT) // a stopped process cannot react
+		_, _ = t.signal(syscall.SIGCONT) // a stopped process cannot react
 	}
-	t.p.Signal(syscall.SIGCONT)
+	_ = t.p.Signal(syscall.SIGCONT)
 	return group
 }
 
@@ -285,7 +285,7 @@ func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
 func killGroup(group int) {
 	for deadline := time.Now().Add(step); syscall.Kill(-group, 0) == nil; {
 		if time.Now().After(deadline) {
-			syscall.Kill(-group, syscall.SIGKILL)
+			_ = syscall.Kill(-group, syscall.SIGKILL)
 			return
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -100,14 +100,14 @@ func (t *terminal) startCommand() {
 	}
 	t.shown, t.more, t.doubt = false, false, false
 	t.changed = time.Now()
-	t.display.screen.Write([]byte(cancel))
+	_, _ = t.display.screen.Write([]byte(cancel))
 	t.display.screen.Mark()
 	t.notify()
 }
 
 // finishCommand records the end of the current command.
 func (t *terminal) finishCommand(c *command, code int) {
-	t.display.screen.Write([]byte(cancel))
+	_, _ = t.display.screen.Write([]byte(cancel))
 	text := t.display.screen.Text()
 	if !c.hasStarted() {
 		close(c.begun)
@@ -156,7 +156,7 @@ func (t *terminal) onPrompt(key, rest string) {
 	if t.display.screen.Alt() { // a full-screen program was killed
 		t.display.log.write([]byte("\x1b[?1049l\x1b[!p"))
 	}
-	t.display.screen.Write([]byte(cancel))
+	_, _ = t.display.screen.Write([]byte(cancel))
 	t.display.screen.SoftReset()
 	t.display.screen.Mark()
 	t.notify()

@@ -138,7 +138,7 @@ func (t *terminal) start(bash string) error {
 		<-t.p.Done()
 		// Keep the slave open until here, so that a shell that closes its streams does not
 		// appear to have ended. Background processes may also keep it open.
-		tty.CloseSlave()
+		_ = tty.CloseSlave()
 		tty.Master().SetReadDeadline(time.Now().Add(drain))
 	})
 	return nil
@@ -220,7 +220,7 @@ func (t *terminal) text(b []byte) {
 
 func (t *terminal) query(b []byte) {
 	if !t.mute {
-		t.display.screen.Write(b)
+		_, _ = t.display.screen.Write(b)
 	}
 }
 

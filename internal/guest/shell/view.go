@@ -123,7 +123,7 @@ func (v *viewer) resync(missed int64) {
 	at, _ := t.display.screen.Cursor()
 	fmt.Fprintf(&b, "\x1b[%d;%dH", at.Row+1, at.Col+1)
 	v.at, v.intro = t.display.log.end, b.Bytes()
-	t.signal(syscall.SIGWINCH)
+	_, _ = t.signal(syscall.SIGWINCH)
 }
 
 // message is a WebSocket message. Clients of the public image read the session of ready and

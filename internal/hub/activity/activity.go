@@ -145,8 +145,8 @@ func (s *Store) write(h Head, lines [][]byte) error {
 	return atomicfile.Replace(s.path(h.ID), atomicfile.Options{Perm: 0o600}, func(f *os.File) error {
 		w := bufio.NewWriter(f)
 		for _, line := range append([][]byte{first}, lines...) {
-			w.Write(line)
-			w.WriteByte('\n')
+			_, _ = w.Write(line)
+			_ = w.WriteByte('\n')
 		}
 		return w.Flush()
 	})

@@ -132,7 +132,7 @@ func writeUnavailable(c net.Conn) {
 		"%d\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s", len(why), why)
 	// Read what the client still sends; otherwise a reset could discard the response.
 	if half, ok := c.(*net.TCPConn); ok && half.CloseWrite() == nil {
-		io.CopyN(io.Discard, c, 64<<10)
+		_, _ = io.CopyN(io.Discard, c, 64<<10)
 	}
 }
 

@@ -52,7 +52,7 @@ func Accept(c io.ReadWriter) (target string, port int, err error) {
 	}
 	target, port, code, err := readRequest(c)
 	if err != nil {
-		Answer(c, code)
+		_ = Answer(c, code)
 	}
 	return target, port, err
 }
@@ -72,7 +72,7 @@ func greet(c io.ReadWriter) error {
 			return err
 		}
 	}
-	c.Write([]byte{Version, methodNothing})
+	_, _ = c.Write([]byte{Version, methodNothing})
 	return errProtocol
 }
 

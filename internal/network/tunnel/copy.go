@@ -172,5 +172,5 @@ func respond(c net.Conn, err error) {
 		return
 	}
 	c.SetDeadline(time.Now().Add(handshakeTime))
-	c.Write([]byte{granted})
+	_, _ = c.Write([]byte{granted})
 }

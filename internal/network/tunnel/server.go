@@ -141,7 +141,7 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 		<-p.done
 	case verbStats:
 		c.SetDeadline(time.Now().Add(handshakeTime))
-		c.Write(append([]byte{granted}, s.cfg.Stats()...))
+		_, _ = c.Write(append([]byte{granted}, s.cfg.Stats()...))
 	case verbSave:
 		s.save(c)
 	case verbFill:
@@ -163,7 +163,7 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 
 func refuse(c net.Conn, reason string) {
 	c.SetDeadline(time.Now().Add(handshakeTime))
-	c.Write(append([]byte{refused}, reason[:min(len(reason), maxReason)]...))
+	_, _ = c.Write(append([]byte{refused}, reason[:min(len(reason), maxReason)]...))
 }
 
 // park assigns a connection of the hub to the oldest waiting outgoing connection, or keeps it.

@@ -35,7 +35,7 @@ func testDelete(s *suite) {
 			if i%2 == 0 {
 				ctx = canceled
 			}
-			s.p.Delete(ctx, other.ID)
+			_ = s.p.Delete(ctx, other.ID)
 		})
 	}
 	wg.Wait()
@@ -66,7 +66,7 @@ func testDeleteStates(s *suite) {
 // exit ends the program inside and waits until the provider detects it.
 func (s *suite) exit(id, code string) {
 	s.Helper()
-	fetch(s.client(id, 0), http.MethodPost, "/exit/"+code, "")
+	_, _ = fetch(s.client(id, 0), http.MethodPost, "/exit/"+code, "")
 	if !testenv.Eventually(func() bool { return s.get(id).State == sandbox.Failed }) {
 		s.Fatalf("the program ended, but the sandbox is %s", s.get(id).State)
 	}
@@ -82,7 +82,7 @@ func testPause(s *suite) {
 	s.must("resume while running", s.p.Resume, sb.ID)
 	s.put(sb.ID, "/disk/file", "kept")
 	c := s.client(sb.ID, 0)
-	fetch(c, http.MethodGet, "/gap", "") // resets it
+	_, _ = fetch(c, http.MethodGet, "/gap", "") // resets it
 
 	s.must("pause", s.p.Pause, sb.ID)
 	s.must("pause again", s.p.Pause, sb.ID)

@@ -99,7 +99,7 @@ func (r *run) printEnvelope(b []byte) error {
 	}
 	if !reply.Success && reply.Code != "0" {
 		if r.formatOf(nil) == "json" && len(reply.Data) > 0 && string(reply.Data) != "null" {
-			r.show(reply.Data)
+			_ = r.show(reply.Data)
 		}
 		return &Error{ExitFailed, reply.Message}
 	}

@@ -209,7 +209,7 @@ func (b *Bridge) write(message []byte) {
 	line.WriteByte('\n')
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.Out.Write(line.Bytes())
+	_, _ = b.Out.Write(line.Bytes())
 }
 
 // listen writes the messages that the server sends without a request.

@@ -44,7 +44,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, e *engine, m me
 		addContent(reply)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(reply)
+	_ = json.NewEncoder(w).Encode(reply)
 	return true
 }
 

@@ -97,7 +97,7 @@ func (f *files) load(name string) (*file, error) {
 	if len(b) >= gzipFrom {
 		var small bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&small, gzip.BestCompression) // the level is valid
-		z.Write(b)
+		_, _ = z.Write(b)
 		z.Close()
 		one.small = small.Bytes()
 	}

@@ -36,12 +36,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, o op.Op, in
 		return
 	}
 	if e, ok := op.AsError(err); ok && e.Code != op.Internal {
-		out.send(op.Event{Name: "error", Data: failure(e)})
+		_ = out.send(op.Event{Name: "error", Data: failure(e)})
 		return
 	}
 	id := op.CallOf(r.Context()).ID
 	s.Log.Error("stream failed", "id", id, "op", o.Name, "error", err)
-	out.send(op.Event{Name: "error", Data: failure(&op.Error{Msg: op.InternalMessage(id)})})
+	_ = out.send(op.Event{Name: "error", Data: failure(&op.Error{Msg: op.InternalMessage(id)})})
 }
 
 // events writes one stream, for the operation and the heartbeat.

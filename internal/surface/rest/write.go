@@ -52,7 +52,7 @@ func writeBytes(w http.ResponseWriter, r *http.Request, status int, media string
 	z := gzips.Get().(*gzip.Writer)
 	defer gzips.Put(z)
 	z.Reset(w)
-	z.Write(b)
+	_, _ = z.Write(b)
 	z.Close()
 }
 

@@ -29,7 +29,7 @@ func (v Value) Reveal() string {
 func (Value) String() string { return redacted }
 
 // Format hides it from all verbs.
-func (Value) Format(s fmt.State, _ rune) { io.WriteString(s, redacted) }
+func (Value) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, redacted) }
 
 // LogValue hides it from logs.
 func (Value) LogValue() slog.Value { return slog.StringValue(redacted) }

@@ -67,7 +67,7 @@ func New(cfg Config) *Server {
 	})
 	s.mux.HandleFunc("GET /gap", s.serveGap)
 	s.mux.HandleFunc("GET /env/{name}", func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, cfg.Getenv(r.PathValue("name")))
+		_, _ = io.WriteString(w, cfg.Getenv(r.PathValue("name")))
 	})
 	s.mux.HandleFunc("GET /disk/{name}", func(w http.ResponseWriter, r *http.Request) {
 		data, err := cfg.Read(r.PathValue("name"))
@@ -147,7 +147,7 @@ func (s *Server) serveGap(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.step()
-	io.WriteString(w, s.gap.String())
+	_, _ = io.WriteString(w, s.gap.String())
 	s.gap = 0
 }
 

@@ -72,7 +72,7 @@ func (s *Store) enableQuota() error {
 	}
 	// Otherwise full quotas become inconsistent when a large folder is deleted. Simple quotas do not have the file.
 	if drop := filepath.Join(groups, dropThresholdFile); tree.Exists(drop) {
-		os.WriteFile(drop, []byte(maxDropThreshold), 0)
+		_ = os.WriteFile(drop, []byte(maxDropThreshold), 0)
 	}
 	s.groups = groups
 	return nil

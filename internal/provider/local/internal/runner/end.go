@@ -25,9 +25,9 @@ func (b *box) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	if b.run != nil {
-		b.run.Kill()
+		_ = b.run.Kill()
 		if frozen, _ := b.group.Frozen(); frozen {
-			b.group.Thaw(ctx) // a v1 freezer blocks even SIGKILL
+			_ = b.group.Thaw(ctx) // a v1 freezer blocks even SIGKILL
 		}
 		select {
 		case <-b.run.Done():
