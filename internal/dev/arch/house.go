@@ -221,6 +221,7 @@ provider/providertest/payload: sandbox
 provider/local/internal/image: filesystem/atomicfile filesystem/lockfile network/egress provider/local/internal/record sandbox
 provider/local/internal/layer: provider/local/internal/record provider/local/internal/tree sandbox
 provider/providertest: provider/providertest/payload sandbox dev/testenv
+provider/providertest/outbound: network/certificate network/egress sandbox dev/testenv
 provider/local/internal/disk: system/isolate system/isolate/hostroot provider/local/internal/image
 	provider/local/internal/layer provider/local/internal/record provider/local/internal/tree sandbox
 provider/local/internal/socket: system/isolate system/isolate/control system/isolate/unixsocket provider/local/internal/tree sandbox

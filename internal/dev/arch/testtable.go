@@ -30,7 +30,7 @@ provider/kubernetes/internal/bucket: /test/cluster
 provider/kubernetes/internal/archive: /test/cluster
 provider/kubernetes: /client provider/providertest /test/cluster
 provider/mem: provider/providertest provider/providertest/payload
-provider/local: network/egress provider/providertest
+provider/local: provider/providertest provider/providertest/outbound
 hub/internal/pool: guest/bind api/op provider/local provider/mem surface/rest
 hub/internal/caller: sandbox
 hub/fleet: hub/internal/tenant

@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
@@ -106,7 +107,7 @@ func (b *Box) egress() *egress.Proxy {
 
 // listenEgress returns a proxy and a listener of the provider for it.
 func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Proxy, net.Listener, error) {
-	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private,
+	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private, MaxConns: egressConns(),
 		Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
 		Observe: reporter{f, sb.ID}.connected, Asked: reporter{f, sb.ID}.asked}
 	if f.ChangeEgress != nil {
@@ -122,6 +123,20 @@ func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Pr
 		return nil, nil, err
 	}
 	return p, l, nil
+}
+
+// maxEgressConns is the maximum number of connections of a sandbox, and filesPerConn the number of files of this process for
+// each of them. A connection has six, two sockets and two pipes with which the kernel copies, and one sandbox may have a
+// quarter of all files.
+const maxEgressConns, filesPerConn = 16 << 10, 24
+
+// egressConns returns the maximum number of connections of a sandbox.
+func egressConns() int {
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
+		return maxEgressConns
+	}
+	return int(min(maxEgressConns, max(files.Cur/filesPerConn, 1)))
 }
 
 // applyRules changes the rules of an open egress proxy.

@@ -33,7 +33,7 @@ type Config struct {
 	Always bool
 	// Listen is a loopback address; default 127.0.0.1:8118. If the port is in use, the relay selects another one.
 	Listen   string
-	MaxConns int // maximum number of concurrent connections; default 512, the limit of the egress proxy
+	MaxConns int // maximum number of concurrent connections; default 16384, as in the egress proxy
 	// Patience is how long a connection waits while the hub restarts; default 5 s.
 	Patience time.Duration
 	// Open allows connections of every user, which is safe on the loopback interface of a sandbox. On a machine, only root,
@@ -45,7 +45,7 @@ type Config struct {
 
 const (
 	defaultListen   = "127.0.0.1:8118"
-	defaultMaxConns = 512
+	defaultMaxConns = 16 << 10
 	defaultPatience = 5 * time.Second
 )
 

@@ -45,10 +45,11 @@ type parked struct {
 
 // The limits of concurrent connections.
 const (
-	maxHandshakes = 256  // of unauthenticated clients
-	maxConns      = 2048 // of the hub
+	maxHandshakes = 256 // of unauthenticated clients
+	maxOutgoing   = 16 << 10
+	maxIncoming   = 2048 // requests of the hub
+	maxConns      = maxOutgoing + maxIncoming
 	maxParked     = 64
-	maxOutgoing   = 512
 	// outgoingTimeout bounds the time that an outgoing connection waits for the hub, which may be
 	// restarting.
 	outgoingTimeout = 15 * time.Second

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/provider/providertest/outbound"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -258,12 +259,13 @@ func testVolumes(h *hub) {
 
 // testEgressSocket: a sandbox can use the socket for outgoing connections but not replace it.
 func testEgressSocket(h *hub) {
-	o := newOutside(h)
-	out := h.sh(o.id, "ls /run/cove; rm -f /run/cove/egress.sock 2>&1; mv /run/cove /run/other 2>&1 | wc -l")
+	id := h.create(sandbox.Spec{}).ID
+	outbound.Serve(h.t, &outbound.Box{Listen: func(ctx context.Context) (net.Listener, error) { return h.Egress(ctx, id) }})
+	out := h.sh(id, "ls /run/cove; rm -f /run/cove/egress.sock 2>&1; mv /run/cove /run/other 2>&1 | wc -l")
 	if !strings.HasPrefix(out, "egress.sock\nrm: ") || !strings.HasSuffix(out, "1\n") {
 		h.t.Errorf("got %q, want errors and an unchanged socket", out)
 	}
-	out = h.sh(o.id, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80))' 2>&1 | tail -1")
+	out = h.sh(id, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80))' 2>&1 | tail -1")
 	if !strings.Contains(out, "refused") {
 		h.t.Errorf("direct connection: got %q, want a refused connection", out)
 	}

@@ -21,19 +21,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/local"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
+	"github.com/cove-sandbox/cove/internal/provider/providertest/outbound"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // kit contains the programs of the tests, built without cgo like the real ones.
-type kit struct{ hub, payload, probe string }
+type kit struct{ hub, payload, probe, sudo string }
 
 func newKit(t *testing.T) kit {
 	t.Helper()
 	dir := t.TempDir()
-	k := kit{filepath.Join(dir, "hub"), filepath.Join(dir, "payload"), filepath.Join(dir, "probe")}
-	testenv.Build(t, map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve", k.probe: "./testdata/probe"})
+	k := kit{filepath.Join(dir, "hub"), filepath.Join(dir, "payload"), filepath.Join(dir, "probe"), filepath.Join(dir, "sudo")}
+	testenv.Build(t, map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve", k.sudo: "../../../cmd/cove-init"})
+	outbound.Build(t, k.probe)
 	return k
 }
 
@@ -184,7 +186,7 @@ func TestRootOfUserNamespace(t *testing.T) {
 func runElsewhere(t *testing.T, name string, uid int, sys *syscall.SysProcAttr, cases int, run func(kit)) {
 	const hub, payload, probe = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", "COVE_TEST_PROBE"
 	if os.Getenv(hub) != "" {
-		run(kit{os.Getenv(hub), os.Getenv(payload), os.Getenv(probe)})
+		run(kit{hub: os.Getenv(hub), payload: os.Getenv(payload), probe: os.Getenv(probe)})
 		return
 	}
 	testenv.NeedRoot(t) // to become another user

@@ -20,6 +20,9 @@ func HostFiles(host string) map[string]string {
 	}
 }
 
+// ResolverFile is the /etc/resolv.conf of every sandbox: init answers there, see package outbound.
+const ResolverFile = "nameserver 127.0.0.53\n"
+
 // SetHostname changes the host name of a running sandbox. It needs root.
 func (h *Handle) SetHostname(before, host string) error {
 	err := errors.New("the thread did not run")

@@ -71,14 +71,14 @@ type Config struct {
 	Process Process
 	Limits  Limits
 	// Runtime says that the program isolates what it runs: it is root inside, with all
-	// capabilities in the user namespace and without the filter of system calls. It
-	// requires a range of IDs and no Spare. See package gvisor.
+	// capabilities in the user namespace and without the filter of system calls, except for
+	// notifications of connections. It requires a range of IDs and no Spare. See package gvisor.
 	Runtime bool
 	// Setuid lets programs in Binds that are marked Setuid change the user. Without it,
 	// no process inside can gain privileges (no_new_privs).
 	Setuid bool
 	// Egress is the path inside of the socket of an egress proxy; see package outbound. If it is not empty, init
-	// connects programs that do not use a proxy to it, and answers their DNS queries. Without effect for a Runtime.
+	// connects programs that do not use a proxy to it, and answers their DNS queries.
 	Egress string
 	// Group must exist and have its limits set. It may be nil.
 	Group *cgroup.Group

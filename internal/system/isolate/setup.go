@@ -22,7 +22,13 @@ func (s *starter) setup(pid int) (protocol.Setup, error) {
 	if set.Filter, err = seccomp.Program(); err != nil {
 		return set, fmt.Errorf("isolate: %w", err)
 	}
-	if set.Notify, err = seccomp.Notifications(set.Egress != ""); err != nil {
+	switch {
+	case !s.cfg.Runtime:
+		set.Notify, err = seccomp.Notifications(set.Egress != "")
+	case set.Egress != "":
+		set.Notify, err = seccomp.RuntimeNotifications()
+	}
+	if err != nil {
 		return set, fmt.Errorf("isolate: %w", err)
 	}
 	m := mapper{starter: s}

@@ -57,8 +57,7 @@ var ownEtc = []struct{ name, text string }{
 	{"hostname", "sandbox\n"},
 	// With an identity, commits work without configuration.
 	{"gitconfig", "[user]\n\tname = gem\n\temail = gem@localhost\n[init]\n\tdefaultBranch = main\n"},
-	// Init answers there; see package outbound.
-	{"resolv.conf", "nameserver 127.0.0.53\n"},
+	{"resolv.conf", isolate.ResolverFile},
 }
 
 // The users and groups of every sandbox. The user's second name and home are those that E2B's clients expect.

@@ -225,10 +225,8 @@ func (i *initProcess) launch() (int, error) {
 			return 0, err
 		}
 	}
-	if !i.runtime {
-		if err := i.confine(); err != nil {
-			return 0, err
-		}
+	if err := i.confine(); err != nil {
+		return 0, err
 	}
 	if len(p.Args) == 0 {
 		return 0, seal()
@@ -244,14 +242,30 @@ func seal() error {
 	return nil
 }
 
-// confine installs the filter and drops capabilities.
+// confine installs the filter and drops capabilities. A runtime does both itself, so it gets only notifications.
 func (i *initProcess) confine() error {
+	if i.runtime {
+		return i.watchRuntime()
+	}
 	// Before the capabilities are dropped: without no_new_privs it requires one.
 	listener, err := seccomp.Install(i.set.Filter, i.set.Notify, i.set.Setuid)
 	if err != nil {
 		return err
 	}
 	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	i.referee, err = referee.New(referee.Config{Listener: listener, Egress: i.set.Egress})
+	return err
+}
+
+// watchRuntime lets the referee decide on the connections of a runtime.
+func (i *initProcess) watchRuntime() error {
+	if i.set.Notify == "" {
+		return nil
+	}
+	listener, err := seccomp.Notify(i.set.Notify)
+	if err != nil {
 		return err
 	}
 	i.referee, err = referee.New(referee.Config{Listener: listener, Egress: i.set.Egress})

@@ -82,7 +82,11 @@ func (s *Store) makeLayer(d Disk, name, hostname string) error {
 			return err
 		}
 	}
-	if err := s.writeHostname(hostname, filepath.Join(top, "root", "etc")); err != nil {
+	files := isolate.HostFiles(hostname)
+	if d.Image != nil {
+		files["resolv.conf"] = isolate.ResolverFile // the base of other disks has it
+	}
+	if err := s.writeEtc(files, filepath.Join(top, "root", "etc")); err != nil {
 		return err
 	}
 	if d.Image == nil || len(d.Layers) > 0 {
@@ -94,11 +98,12 @@ func (s *Store) makeLayer(d Disk, name, hostname string) error {
 	return nil
 }
 
-func (s *Store) writeHostname(host, etc string) error {
+// writeEtc creates files in a new layer's /etc.
+func (s *Store) writeEtc(files map[string]string, etc string) error {
 	if err := s.MakeFolder(etc, 0); err != nil {
 		return err
 	}
-	for name, text := range isolate.HostFiles(host) {
+	for name, text := range files {
 		path := filepath.Join(etc, name)
 		if err := errors.Join(os.WriteFile(path, []byte(text), 0o644), setOwner(path, 0o644, s.owner(), 0)); err != nil {
 			return fmt.Errorf("create sandbox folder: %w", err)
@@ -251,7 +256,7 @@ const maxDiff = 100_000
 // Diff lists the changes of a sandbox on its disk, except those below the paths in hidden.
 func (s *Store) Diff(ctx context.Context, d Disk, hidden []string, limit int) (sandbox.Diff, error) {
 	skip := map[string]bool{"/etc/hostname": true, "/etc/hosts": true, "/dev": true, "/proc": true, "/sys": true,
-		"/run": true, isolate.ServerState: true, isolate.ServerLogs: true}
+		"/etc/resolv.conf": true, "/run": true, isolate.ServerState: true, isolate.ServerLogs: true}
 	targets, _ := s.trees(d)
 	// Mount points of other overlays are no changes.
 	for _, path := range slices.Concat(s.cfg.Hidden, hidden, targets[1:]) {

@@ -1,6 +1,7 @@
 package referee
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -38,11 +39,14 @@ type attempts struct {
 	all map[uint64]*attempt // by cookie
 	// unreturned are sockets that are connected, but whose call a signal interrupted before it returned.
 	unreturned map[uint64]bool
+	// slots bounds the attempts that the hub serves at once; others wait.
+	slots chan struct{}
 }
 
 const (
-	// maxAttempts bounds the concurrent attempts. Connections that are open do not count.
-	maxAttempts = 512
+	// maxServed bounds the attempts that the hub serves at once, and maxAttempts those that exist. Connections that are open
+	// do not count.
+	maxServed, maxAttempts = 512, 16 << 10
 	// repeatTime is how long an open connection waits for a call that was interrupted.
 	repeatTime = 10 * time.Second
 )
@@ -83,11 +87,23 @@ func (l *attempts) end(a *attempt) {
 	delete(l.all, a.cookie)
 }
 
+// enter waits until the hub may serve another attempt. Leave must follow.
+func (l *attempts) enter(ctx context.Context) error {
+	select {
+	case l.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *attempts) leave() { <-l.slots }
+
 // keep remembers that the next connect of a socket succeeds.
 func (l *attempts) keep(cookie uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unreturned == nil || len(l.unreturned) >= maxAttempts { // most of those were never repeated
+	if l.unreturned == nil || len(l.unreturned) >= maxServed { // most of those were never repeated
 		l.unreturned = map[uint64]bool{}
 	}
 	l.unreturned[cookie] = true

@@ -49,6 +49,7 @@ const (
 
 func newOutward(egress string) *outward {
 	o := &outward{hub: &outbound.Hub{Path: egress, Patience: patience}}
+	o.attempts.slots = make(chan struct{}, maxServed)
 	o.resolver = &outbound.Resolver{Names: &o.names, Lookup: o.hub.Lookup}
 	o.network = sync.OnceValue(func() uint64 {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -221,7 +222,12 @@ func (o *outward) await(c *call, a *attempt) {
 func (o *outward) run(a *attempt, program string) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
 	defer cancel()
-	conn, err := o.hub.Connect(ctx, a.host, a.port, program)
+	var conn *outbound.Connection
+	err := o.attempts.enter(ctx)
+	if err == nil {
+		defer o.attempts.leave()
+		conn, err = o.hub.Connect(ctx, a.host, a.port, program)
+	}
 	if err == nil {
 		defer conn.Close()
 		if err = conn.Admission(ctx); err == nil {
@@ -248,6 +254,9 @@ func reason(err error) syscall.Errno {
 		case socks.TTLExpired:
 			return unix.ETIMEDOUT
 		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return unix.ETIMEDOUT
 	}
 	return unix.ECONNREFUSED
 }

@@ -79,7 +79,7 @@ var masked = []string{
 var readOnly = []string{"bus", "fs", "irq", "sys"}
 
 // sysctls are opened before they become read-only, and set at the end. The first lets
-// an unprivileged server use port 80. The others refuse the namespaces that the filter
+// an unprivileged server use port 80, and init the port of DNS. The others refuse the namespaces that the filter
 // of system calls refuses, too, and limit those that it permits: their cost is the host's.
 var sysctls = []struct{ name, value string }{
 	{"net/ipv4/ip_unprivileged_port_start", "0"},
@@ -96,15 +96,19 @@ func (b *Builder) makeProc() (err error) {
 	if _, b.proc, err = b.mountNew("proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("%w; a container that masks parts of /proc cannot mount it again", err)
 	}
+	own := sysctls
 	if b.runtime {
-		return nil // the kernel lets a runtime mount /proc only if nothing in it is covered
+		own = sysctls[:1] // it creates namespaces
 	}
-	for _, s := range sysctls {
+	for _, s := range own {
 		fd, err := Open(b.proc, "sys/"+s.name, unix.O_WRONLY)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("open %s: %w", s.name, err)
 		}
 		b.sysctls = append(b.sysctls, fd)
+	}
+	if b.runtime {
+		return nil // the kernel lets a runtime mount /proc only if nothing in it is covered
 	}
 	const harmless = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	for _, name := range readOnly {

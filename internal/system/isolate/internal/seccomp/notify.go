@@ -16,31 +16,56 @@ var notify = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
 // With outbound, init connects programs to the outside. It needs no notification of messages to an address: the sandbox has no
 // route, so the kernel refuses them, and DNS clients either connect or send to the address of the resolver inside.
 func notifications(outbound bool) ([]bpf.RawInstruction, error) {
-	netlink := []bpf.Instruction{arg(0),
+	socket := []bpf.Instruction{arg(0),
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_NETLINK, SkipTrue: 1},
 		notify,
 	}
-	datagram := []bpf.Instruction{ // the resolver must listen before a program sends a query
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
-		allow,
-		arg(1), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
-		notify,
-	}
-	socket := netlink
 	if outbound {
 		socket = append(socket, datagram...)
 	}
-	socket = append(socket, allow)
-	p := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: 0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_SOCKET, SkipTrue: uint8(len(socket))},
-	}
-	p = append(p, socket...)
+	p := append([]bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}}, onCall(unix.SYS_SOCKET, append(socket, allow))...)
 	if outbound {
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CONNECT, SkipTrue: 1}, notify)
+		p = append(p, onCall(unix.SYS_CONNECT, []bpf.Instruction{notify})...)
 	}
+	return assemble(p)
+}
+
+// runtimeNotifications assembles the filter for a runtime with its own kernel, which passes connections of programs to init.
+//
+// Gvisor uses notifications itself if it can, and ends if another filter of the thread does. A flag that the kernel does not
+// support makes it use other means.
+func runtimeNotifications() ([]bpf.RawInstruction, error) {
+	listener := []bpf.Instruction{arg(0),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SECCOMP_SET_MODE_FILTER, SkipTrue: 3},
+		arg(1),
+		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipTrue: 1},
+		refuse(unix.EINVAL),
+		allow,
+	}
+	p := append([]bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}},
+		onCall(unix.SYS_SOCKET, append(append([]bpf.Instruction{arg(0)}, datagram...), allow))...)
+	p = append(p, onCall(unix.SYS_CONNECT, []bpf.Instruction{notify})...)
+	return assemble(append(p, onCall(unix.SYS_SECCOMP, listener)...))
+}
+
+// datagram notifies of sockets for datagrams, whose family is loaded: the resolver must listen before a program sends a query.
+// The next instruction decides on all others.
+var datagram = []bpf.Instruction{
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
+	allow,
+	arg(1), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
+	notify,
+}
+
+// onCall decides on the call nr, whose number is loaded.
+func onCall(nr uint32, rule []bpf.Instruction) []bpf.Instruction {
+	return append([]bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(rule))}}, rule...)
+}
+
+// assemble assembles a program that allows all calls on which it does not decide.
+func assemble(p []bpf.Instruction) ([]bpf.RawInstruction, error) {
 	raw, err := bpf.Assemble(append(p, allow))
 	if err != nil {
 		return nil, fmt.Errorf("assemble seccomp notifications: %w", err)
@@ -51,3 +76,6 @@ func notifications(outbound bool) ([]bpf.RawInstruction, error) {
 // Notifications returns the filter that passes calls to init, in the kernel's format. With outbound, it includes those that
 // connect to the outside.
 func Notifications(outbound bool) (string, error) { return marshal(notifications(outbound)) }
+
+// RuntimeNotifications is Notifications for a runtime with its own kernel, such as gVisor.
+func RuntimeNotifications() (string, error) { return marshal(runtimeNotifications()) }

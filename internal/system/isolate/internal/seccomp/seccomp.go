@@ -200,6 +200,12 @@ func Install(program, notifications string, setuid bool) (listener int, err erro
 	if _, err := install(program, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH); err != nil {
 		return -1, err
 	}
+	return Notify(notifications)
+}
+
+// Notify installs only notifications, on the calling thread and its children. It requires CAP_SYS_ADMIN or no_new_privs. It
+// returns the descriptor of the notifications.
+func Notify(notifications string) (listener int, err error) {
 	return install(notifications, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 }
 

@@ -1,5 +1,5 @@
 // Command probe tries to reach the outside of a sandbox in ways that the policy does not allow. It prints one line per
-// attempt: its name and the error, or REACHED.
+// attempt: its name and the error, or REACHED. With a verb, it does something else.
 package main
 
 import (
@@ -28,11 +28,19 @@ var errHeld = errors.New("held")
 const patience = time.Minute
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "child" {
-		fmt.Println(errText(connectFD(3, netip.MustParseAddrPort(os.Args[2]))))
-		return
+	if len(os.Args) > 2 && os.Args[1] == "-c" { // it is the shell of an image
+		os.Args = append(os.Args[:1], strings.Fields(os.Args[2])...)
 	}
-	for _, list := range [][]attempt{addresses(os.Args[1:]), datagrams(), sockets(), memory(), protocols()} {
+	if len(os.Args) > 1 {
+		if f, ok := verbs[os.Args[1]]; ok {
+			if err := f(os.Args[2:]); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
+	for _, list := range [][]attempt{addresses(os.Args[1:]), datagrams(), sockets(), passed(), memory(), protocols(), secured()} {
 		for _, a := range list {
 			fmt.Printf("%s\t%s\n", a.name, errText(a.try()))
 		}
@@ -109,6 +117,7 @@ func datagrams() (list []attempt) {
 		}
 		return unix.Sendto(fd, []byte("x"), 0, to)
 	})
+	send("udp sendmmsg", 0, func(fd int) error { return sendMany(fd, to) })
 	send("icmp", unix.IPPROTO_ICMP, func(fd int) error {
 		return unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 0}, 0, &unix.SockaddrInet4{Addr: [4]byte{8, 8, 8, 8}})
 	})
@@ -217,7 +226,15 @@ func sockets() []attempt {
 			})
 		}},
 		{"transparent socket", func() error {
-			return withSocket(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1) })
+			return withSocket(func(fd int) error {
+				if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1); err != nil {
+					return err
+				}
+				if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{8, 8, 8, 8}}); err != nil {
+					return err
+				}
+				return connectFD(fd, outsideAddr)
+			})
 		}},
 		{"io_uring", func() error {
 			var params [120]byte
