@@ -76,9 +76,11 @@ auth/origin:
 auth: auth/origin auth/peer
 network/egress/internal/bandwidth:
 network/egress/internal/clienthello:
+network/egress/internal/count:
 network/egress/internal/httptarget:
+network/egress/internal/learn:
 network/egress: network/certificate network/egress/internal/bandwidth network/egress/internal/clienthello
-	network/egress/internal/httptarget network/outbound sandbox network/socks
+	network/egress/internal/count network/egress/internal/httptarget network/egress/internal/learn network/outbound sandbox network/socks
 document/markdown: document/office
 network/relay: auth/peer
 system/isolate/internal/referee: network/outbound network/socks

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/network/egress/internal/clienthello"
+	"github.com/cove-sandbox/cove/internal/network/egress/internal/count"
 )
 
 // flow is an open tunnel or plain HTTP request that carries credentials. It is closed
@@ -88,6 +89,10 @@ func (p *Proxy) detach(f *flow) {
 
 // relay connects a client with its target until both have ended.
 func (p *Proxy) relay(client net.Conn, early *bufio.Reader, remote *link, rec *Record) {
+	if remote.private {
+		remote.relayRaw(client, early, rec)
+		return
+	}
 	reads := p.rules.Load().reads(remote.host, remote.port)
 	if raw := p.markRaw(remote); reads || !raw {
 		client.SetReadDeadline(time.Now().Add(helloTimeout))
@@ -113,10 +118,15 @@ func (p *Proxy) relay(client net.Conn, early *bufio.Reader, remote *link, rec *R
 		p.relayInspected(client, early, remote, rec)
 		return
 	}
-	up, down := join(client, early, remote)
-	p.sent.Add(up)
-	p.received.Add(down)
-	p.ring.end(rec, up, down)
+	remote.relayRaw(client, early, rec)
+}
+
+// relayRaw connects a client with the link and forwards everything unchanged.
+func (l *link) relayRaw(client net.Conn, early *bufio.Reader, rec *Record) {
+	up, down := join(client, early, l)
+	l.p.sent.Add(up)
+	l.p.received.Add(down)
+	l.p.ring.end(rec, up, down)
 }
 
 // markRaw marks a connection as forwarded unchanged, unless there are credentials
@@ -163,7 +173,7 @@ func (t *tunnel) take() *link {
 // broker impersonates the host, and forwards each request with its credentials. A flow
 // without credentials is plain HTTP, in which each request must be for the host.
 func (p *Proxy) broker(client net.Conn, early *bufio.Reader, remote *link, f *flow, rec *Record) {
-	inside := &metered{Conn: client, early: early}
+	inside := &count.Conn{Conn: client, Early: early}
 	t := &tunnel{Conn: inside, flow: f, first: remote, done: make(chan struct{})}
 	t.out = p.transport(t)
 	defer func() {
@@ -172,7 +182,7 @@ func (p *Proxy) broker(client net.Conn, early *bufio.Reader, remote *link, f *fl
 			l.Close()
 		}
 		t.out.CloseIdleConnections()
-		p.ring.end(rec, inside.up.Load(), inside.down.Load())
+		p.ring.end(rec, inside.Up.Load(), inside.Down.Load())
 	}()
 	p.ring.change(rec, func() { rec.Brokered = f.broker })
 	if f.secure {
@@ -320,8 +330,11 @@ func (f *flow) addressed(r *http.Request) bool {
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	c, ok := r.Context().Value(callKey{}).(*call)
 	out := p.plain
-	if ok && c.tunnel != nil {
+	switch {
+	case ok && c.tunnel != nil:
 		out = c.tunnel.out
+	case ok && c.private:
+		out = p.peers.plain
 	}
 	if !ok || len(c.keys) == 0 {
 		return out.RoundTrip(r)

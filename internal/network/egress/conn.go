@@ -55,6 +55,8 @@ type link struct {
 	once sync.Once
 	done chan struct{} // closed with it
 
+	private bool // to a peer
+
 	// Guarded by the proxy.
 	raw       bool // forwarded unchanged
 	inspected bool // everything that is sent is proven to be for the host
@@ -186,6 +188,9 @@ func bare(c net.Conn) net.Conn {
 	case *link:
 		if c.p.cfg.Bandwidth > 0 {
 			return throttled{c}
+		}
+		if inner, ok := c.Conn.(interface{ NetConn() net.Conn }); ok && c.private {
+			return inner.NetConn()
 		}
 		return c.Conn
 	}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -25,19 +26,28 @@ type Diagnosis struct {
 	Program string     `json:"program,omitempty"`
 }
 
+// try connects to a host and disconnects. Unlike open, it does not wait for approval.
+func try(ctx context.Context, p *Proxy, host string, port int, rec *Record) error {
+	var remote *link
+	var err error
+	if to, ok := p.peers.find(ctx, host); ok {
+		remote, err = p.peers.dial(ctx, to, host, port, rec)
+	} else if _, err = p.decide(host, port); err == nil {
+		remote, err = p.dial(ctx, host, port, rec)
+	}
+	if err == nil {
+		remote.Close()
+	}
+	return err
+}
+
 // diagnose connects to a host and explains the result.
 func (p *Proxy) diagnose(w http.ResponseWriter, r *http.Request) {
 	rec := &Record{}
 	host, port, err := split(r.URL.Query().Get("host"), r.URL.Query().Get("port"))
 	if err == nil {
 		rec.Host, rec.Port = host, port
-		_, err = p.decide(host, port) // unlike dial, it does not wait for approval
-	}
-	if err == nil {
-		var remote *link
-		if remote, err = p.dial(r.Context(), host, port, rec); err == nil {
-			remote.Close()
-		}
+		err = try(r.Context(), p, host, port, rec)
 	}
 	out := Diagnosis{Verdict: Allowed}
 	switch {

@@ -49,6 +49,9 @@ type Config struct {
 	// Self lists the addresses of this machine, which are never reached.
 	Self func() []netip.Addr
 
+	// Peer returns the peer that a name stands for; false: none. It is consulted before the rules.
+	Peer func(ctx context.Context, name string) (Peer, bool)
+
 	// Credentials are added to requests to their hosts. Sandboxes must trust the
 	// Authority, which issues certificates for these hosts.
 	Credentials []Credential
@@ -73,6 +76,7 @@ type Config struct {
 const (
 	resolveTimeout = 10 * time.Second
 	dialTimeout    = 15 * time.Second
+	peerTimeout    = time.Minute      // for a peer that may have to wake up
 	helloTimeout   = 30 * time.Second // until a client has sent its request
 	innerIdle      = 2 * time.Minute
 	selfInterval   = 5 * time.Second // between reads of this machine's addresses
@@ -86,6 +90,7 @@ type Proxy struct {
 	keys   atomic.Pointer[keys]
 	ring   ring
 	plain  *http.Transport
+	peers  peers
 	server *http.Server
 	funnel *funnel
 	within *http.Server // for requests in tunnels
@@ -153,19 +158,26 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.rules.Store(rules)
 	cutDenied := func() { p.cut(func(*link) bool { return false }) }
-	p.Learner.ended = cutDenied
+	p.Learner.Ended = cutDenied
 	p.Approvals = Approvals{asked: cfg.Asked, rejects: cutDenied, wait: cfg.AskWait, open: map[target]*question{}}
 	p.keys.Store(&ks)
 	p.up.Rate, p.down.Rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
 	p.life, p.cancel = context.WithCancel(context.Background())
-	p.plain = &http.Transport{
-		DialContext:            p.dialPlain,
+	p.plain = newTransport(p.dialPlain)
+	p.peers = peers{p: p}
+	p.peers.plain = newTransport(p.peers.dialPlain)
+	return p, nil
+}
+
+// newTransport returns a transport for plain requests.
+func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{
+		DialContext:            dial,
 		MaxIdleConns:           32,
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 		DisableCompression:     true,
 	}
-	return p, nil
 }
 
 // Set replaces the rules and closes connections that they do not allow.
@@ -193,6 +205,9 @@ func (p *Proxy) cut(also func(*link) bool) {
 	rules := p.rules.Load()
 	var cut []*link
 	for l := range p.links {
+		if l.private {
+			continue // no rule applies to it
+		}
 		ip, _ := netip.ParseAddr(l.address())
 		_, err := p.decide(l.host, l.port)
 		if isUnmatched(err) && rules.mode == sandbox.NetworkAsk && p.Approvals.wasApproved(l.host, l.port) {
@@ -380,6 +395,7 @@ func (p *Proxy) Close() error {
 	}
 	p.Learner.Stop()
 	p.plain.CloseIdleConnections()
+	p.peers.plain.CloseIdleConnections()
 	p.work.Wait()
 	return nil
 }

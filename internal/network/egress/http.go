@@ -11,6 +11,8 @@ import (
 	"net/http/httputil"
 	"strings"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/network/egress/internal/count"
 )
 
 // handler serves HTTP clients.
@@ -85,6 +87,9 @@ func (p *Proxy) open(ctx context.Context, target, port string, rec *Record) (*li
 		return nil, err
 	}
 	rec.Host, rec.Port = host, n
+	if to, ok := p.peers.find(ctx, host); ok {
+		return p.peers.dial(ctx, to, host, n, rec)
+	}
 	return p.dial(ctx, host, n, rec)
 }
 
@@ -97,6 +102,7 @@ type call struct {
 	recorded bool
 	keys     keys
 	tunnel   *tunnel
+	private  bool // to a peer
 }
 
 // forward forwards a plain HTTP request. It checks the rules for each request,
@@ -110,22 +116,27 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	host, n, err := split(r.URL.Hostname(), port)
 	if err == nil {
 		rec.Host, rec.Port = host, n
-		rec.Rule, err = p.permit(r.Context(), host, n, rec.Program)
+		var to Peer
+		if to, rec.Private = p.peers.find(r.Context(), host); rec.Private {
+			rec.Rule = to.Rule
+		} else {
+			rec.Rule, err = p.permit(r.Context(), host, n, rec.Program)
+		}
 	}
 	if err != nil {
 		p.record(rec, err)
 		refuse(w, status(err), err.Error())
 		return
 	}
-	if err := p.rules.Load().allowRequest(host, n, r); err != nil {
+	if err := p.rules.Load().allowRequest(host, n, r); err != nil && !rec.Private {
 		refuseRequest(p, w, r, rec.Protocol, host, n, err)
 		return
 	}
-	call := &call{rec: rec}
+	call := &call{rec: rec, private: rec.Private}
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callKey{}, call))
 	defer cancel()
 	authority := r.URL.Host
-	if p.keys.Load().any(host, n) {
+	if !rec.Private && p.keys.Load().any(host, n) {
 		f := &flow{host: host, port: n, cut: cancel}
 		if call.keys = p.attach(f); len(call.keys) > 0 {
 			defer p.detach(f)
@@ -138,7 +149,9 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		if !call.recorded {
 			call.recorded = true
-			rec.Address, _, _ = net.SplitHostPort(got.Conn.RemoteAddr().String())
+			if !rec.Private {
+				rec.Address, _, _ = net.SplitHostPort(got.Conn.RemoteAddr().String())
+			}
 			p.record(rec, nil)
 		}
 	}})
@@ -147,13 +160,13 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	u := *r.URL
 	u.Host = net.JoinHostPort(host, port)
 	out.URL, out.Host = &u, authority
-	body := &counter{ReadCloser: r.Body}
+	body := &count.Body{ReadCloser: r.Body}
 	out.Body = body
 	untouched(w.Header())
-	reply := &counting{ResponseWriter: w}
+	reply := &count.Response{ResponseWriter: w}
 	defer func() {
 		if rec.Verdict == Allowed {
-			p.ring.end(rec, body.n.Load(), reply.n.Load())
+			p.ring.end(rec, body.N.Load(), reply.N.Load())
 		}
 	}()
 	next.ServeHTTP(reply, out)
@@ -191,8 +204,12 @@ func (p *Proxy) dialPlain(ctx context.Context, _, addr string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
+	host, n, err := split(target, port)
+	if err != nil {
+		return nil, err
+	}
 	// Not the record of the request: another request may use the connection.
-	l, err := p.open(ctx, target, port, &Record{})
+	l, err := p.dial(ctx, host, n, &Record{})
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (p *Proxy) mustInspect(l *link) bool {
 func (l *link) mustProve() bool {
 	rules := l.p.rules.Load()
 	// The learning mode is as open as the mode open for hosts without a rule.
-	return rules.inspects(l.address(), l.port) && !(l.p.Learner.open.Load() && rules.Allow(l.host, l.port) != nil)
+	return rules.inspects(l.address(), l.port) && !(l.p.Learner.Open() && rules.Allow(l.host, l.port) != nil)
 }
 
 // address returns the remote address without its port.

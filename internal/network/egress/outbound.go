@@ -48,6 +48,9 @@ func (p *Proxy) lookup(target string) socks.Reply {
 	if err != nil {
 		return socks.Denied
 	}
+	if p.peers.has(host) {
+		return socks.OK
+	}
 	asks, err := p.permitName(host)
 	if asks {
 		return socks.OK // not looked up: a name without approval must not leave the sandbox
@@ -65,7 +68,7 @@ func (c *tracked) connectOutbound(req outbound.Request) {
 	p := c.p
 	port := strconv.Itoa(req.Port)
 	rec := &Record{Time: time.Now(), Protocol: "tcp", Host: printable(req.Host), Port: req.Port, Program: printable(req.Program)}
-	if host, n, err := split(req.Host, port); err == nil && p.admits(host, n) {
+	if host, n, err := split(req.Host, port); err == nil && (p.peers.has(host) || p.admits(host, n)) {
 		if _, err := c.Write([]byte{outbound.Admitted}); err != nil {
 			return
 		}
@@ -117,7 +120,7 @@ func (p *policy) admits(host string, port int) bool {
 
 // permitName returns an error if no connection to a name is allowed, on any port. With asks, a connection may wait for approval.
 func (p *policy) permitName(name string) (asks bool, err error) {
-	if err = p.rules.Load().allowName(name); isUnmatched(err) && p.Learner.open.Load() {
+	if err = p.rules.Load().allowName(name); isUnmatched(err) && p.Learner.Open() {
 		return false, nil
 	}
 	return p.rules.Load().askable(name, err), err

@@ -21,6 +21,7 @@ type Record struct {
 	Reason   string // why it was denied or failed, with the fix
 	Fix      string // what the owner of the sandbox can do
 	Brokered bool   // credentials were added
+	Private  bool   // to a peer
 	// The fields below are set when the connection has ended.
 	Ended bool
 	Up    int64
@@ -49,7 +50,7 @@ func (p *Proxy) record(rec *Record, err error) {
 		rec.Verdict, rec.Reason, rec.Ended = Failed, err.Error(), true
 		p.verdicts[2].Add(1)
 	}
-	p.Learner.note(rec)
+	p.note(rec)
 	p.ring.add(rec)
 	if p.cfg.Observe != nil {
 		p.cfg.Observe(*rec)

@@ -269,6 +269,9 @@ func (e *deniedError) Error() string {
 
 func deny(format string, args ...any) error { return &deniedError{why: fmt.Sprintf(format, args...)} }
 
+// Deny returns the error of a refused connection. Programs in the sandbox see its text.
+func Deny(format string, args ...any) error { return deny(format, args...) }
+
 // Denied reports whether an error is a refusal.
 func Denied(err error) bool {
 	_, ok := errors.AsType[*deniedError](err)
