@@ -98,6 +98,7 @@ type CreateOptions struct {
 	Volumes     []Volume          `json:"volumes,omitempty"`
 	Snapshot    string            `json:"from_snapshot,omitempty"`
 	Secrets     []string          `json:"secrets,omitempty"`
+	Networks    []string          `json:"networks,omitempty"` // private networks to join
 }
 
 const root = "/api/v1/sandbox"

@@ -29,9 +29,10 @@ func isOwnAddress(listen ...string) func(netip.AddrPort) bool {
 }
 
 // isReservedPort returns a function that recognizes the loopback ports that belong to the
-// sandbox itself and cannot be previewed: its server, the relay, and the given ones.
+// sandbox itself and cannot be previewed: its server at all its addresses, the relay, and the given ones.
 func isReservedPort(c config.Aio, more ...func() []int) func(port int) bool {
-	own := isOwnAddress(c.Listen, c.Loopback, c.Outlet)
+	door, _, _ := strings.Cut(c.Door, "/")
+	own := isOwnAddress(c.Listen, c.Loopback, c.Outlet, door)
 	return func(port int) bool {
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
 		return own(at) || slices.ContainsFunc(more, func(ports func() []int) bool { return slices.Contains(ports(), port) })

@@ -21,9 +21,9 @@ func TestIsOwnAddress(t *testing.T) {
 }
 
 func TestIsReservedPort(t *testing.T) {
-	c := config.Aio{Listen: "127.0.0.1:8080", Outlet: "127.0.0.1:3128"}
+	c := config.Aio{Listen: "127.0.0.1:8080", Outlet: "127.0.0.1:3128", Door: "127.0.0.1:61080/word"}
 	browser := func() []int { return []int{9222} }
-	for port, want := range map[int]bool{8080: true, 9222: true, 3128: true, 3000: false} {
+	for port, want := range map[int]bool{8080: true, 9222: true, 3128: true, 61080: true, 3000: false} {
 		if got := isReservedPort(c, browser)(port); got != want {
 			t.Errorf("port %d: got %v, want %v", port, got, want)
 		}

@@ -7,6 +7,7 @@
 //   - fleet: connections, timers and egress proxy of each sandbox; finds and wakes sandboxes
 //   - lifecycle: creates, shows, changes and deletes sandboxes
 //   - policy: changes egress policies
+//   - network: private networks of sandboxes
 //   - inspect: their usage over time, history and processes, for people
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
@@ -23,7 +24,6 @@ package hub
 
 import (
 	"context"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -45,17 +45,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/meter"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
-	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
-	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/hub/network"
 	"github.com/cove-sandbox/cove/internal/hub/policy"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -76,6 +76,7 @@ type Hub struct {
 	gateway        *gateway.Gateway
 	lifecycle      *lifecycle.Service
 	policy         *policy.Service
+	networks       *network.Service
 	inspect        *inspect.Service
 	disk           *disk.Service
 	e2b            *e2b.Service
@@ -120,15 +121,7 @@ func binDisk(sb sandbox.Sandbox) usage.Disk {
 // build returns a hub with the given stores, which it does not close.
 func build(cfg Config, s stores) *Hub {
 	cfg.fill()
-	if s.quota == nil {
-		s.quota = quota.New(quota.Config{Creates: math.MaxInt32, Queue: math.MaxInt32})
-	}
-	if s.tombstones == nil {
-		s.tombstones = &tombstone.Log{}
-	}
-	if s.tokens == nil {
-		s.tokens = token.New()
-	}
+	s.fill()
 	h := &Hub{
 		cfg: cfg, stores: s, release: func() error { return nil }, tasks: task.New(), history: history.New(),
 		environments: environment.New(cfg.Environments, cfg.Defaults, cfg.Log),
@@ -158,7 +151,9 @@ func build(cfg Config, s stores) *Hub {
 		Records: s.keepers(), Tombstones: s.tombstones, Provider: cfg.Provider, Secrets: h.secrets, Observer: observer{h},
 		History: h.history, Tasks: h.tasks,
 		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
+		Peer: func(ctx context.Context, id, name string) (egress.Peer, bool) { return h.networks.Peer(ctx, id, name) },
 	})
+	h.networks = network.New(network.Config{Provider: cfg.Provider, Fleet: h.fleet, Store: s.networks})
 	if s.tenants != nil {
 		s.tokens.Bind(bearers{s.tenants, h.fleet})
 	}
@@ -170,7 +165,8 @@ func build(cfg Config, s stores) *Hub {
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Environments: h.environments, History: h.history,
+		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Networks: h.networks,
+		Environments: h.environments, History: h.history,
 		Tombstones: s.tombstones, Bin: s.bin, MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains,
 		Version: cfg.Version, Tenants: s.tenants != nil, Metrics: cfg.Metrics, Warm: s.warm(),
 	})
@@ -253,6 +249,7 @@ func (o observer) Announced(kind string, sb sandbox.Sandbox, message string) {
 func (o observer) Swept(ctx context.Context) {
 	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)
 	o.hub.disk.Count()
+	o.hub.networks.Sweep()
 	if bin := o.hub.stores.bin; bin != nil {
 		bin.Sweep(ctx)
 	}
@@ -291,7 +288,7 @@ func (h *Hub) Ops() []op.Op {
 // plainOps lists the operations without authorization and audit log.
 func (h *Hub) plainOps() []op.Op {
 	return slices.Concat(h.lifecycle.Ops(), h.inspect.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()},
-		h.policy.Ops(), h.disk.SnapshotOps(), h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(),
+		h.policy.Ops(), h.networks.Ops(), h.disk.SnapshotOps(), h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(),
 		h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(), h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
 	"github.com/cove-sandbox/cove/internal/hub/internal/trash"
+	"github.com/cove-sandbox/cove/internal/hub/network"
 	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
@@ -47,6 +49,8 @@ type stores struct {
 	secrets   *secretstore.Store
 	authority *certificate.Authority // signs certificates for hosts to which secrets are brokered
 
+	networks *network.Store // nil: only kept in memory
+
 	records *activity.Store // nil: activity records are not stored
 
 	tombstones *tombstone.Log // nil: only kept in memory
@@ -64,7 +68,10 @@ type stores struct {
 // StateFiles lists the hub's own files in the state folder, in the order in which a backup of a running
 // hub must read them: the files that mark the end of a log come before the log.
 var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json",
-	firstKeyFile, "secrets", recordsDir}
+	networksFile, firstKeyFile, "secrets", recordsDir}
+
+// networksFile is the name of the file with the private networks.
+const networksFile = "networks.json"
 
 // recordsDir is the folder of the activity records.
 const recordsDir = "records"
@@ -121,6 +128,9 @@ func openStores(cfg Config) (_ stores, err error) {
 	if s.tombstones, err = tombstone.Open(filepath.Join(cfg.State, "deleted.json")); err != nil {
 		return s, err
 	}
+	if s.networks, err = network.Open(filepath.Join(cfg.State, networksFile)); err != nil {
+		return s, err
+	}
 	dir := filepath.Join(cfg.State, "secrets")
 	if s.secrets, err = secretstore.Open(secretstore.Config{Dir: dir, Log: cfg.Log}); err != nil {
 		return s, err
@@ -134,6 +144,22 @@ func openStores(cfg Config) (_ stores, err error) {
 	s.tracer = span.New(span.Config{Endpoint: cfg.Traces.Endpoint, Headers: cfg.Traces.Headers, Service: "cove-hub",
 		Version: cfg.Version, Log: cfg.Log})
 	return s, s.openAudit(cfg)
+}
+
+// fill sets stores that every hub has.
+func (s *stores) fill() {
+	if s.quota == nil {
+		s.quota = quota.New(quota.Config{Creates: math.MaxInt32, Queue: math.MaxInt32})
+	}
+	if s.tombstones == nil {
+		s.tombstones = &tombstone.Log{}
+	}
+	if s.tokens == nil {
+		s.tokens = token.New()
+	}
+	if s.networks == nil {
+		s.networks, _ = network.Open("") // it reads no file
+	}
 }
 
 // limits returns the limits of each tenant. The operator has none: callers with the hub's own credentials,

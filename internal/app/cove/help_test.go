@@ -28,7 +28,8 @@ func TestHelpIsOrganized(t *testing.T) {
 			t.Errorf("%s: got error %v, want an example", words, err)
 		}
 	}
-	other := map[string]string{"dir": "workdir", "labels": "label", "secrets": "secret", "volumes": "volume", "ports": "port"}
+	other := map[string]string{"dir": "workdir", "labels": "label", "secrets": "secret", "volumes": "volume", "ports": "port",
+		"networks": "join"}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {

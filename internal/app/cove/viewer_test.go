@@ -17,7 +17,7 @@ func TestViewersHaveAList(t *testing.T) {
 	want := strings.Fields(`sandbox_list sandbox_get sandbox_network sandbox_logs sandbox_stats sandbox_events hub_events
 		egress_learned egress_pending
 		sandbox_metrics hub_metrics sandbox_history sandbox_deleted
-		hub_environments hub_info sandbox_proxy snapshot_list share_list share_open volume_list image_list
+		hub_environments hub_info sandbox_proxy snapshot_list share_list share_open volume_list image_list network_list
 		secret_list hub_usage mcp auth_check auth_create_ticket health_ready docs_openapi docs_llms e2b_get
 		e2b_list e2b_list_v2 e2b_metrics e2b_metrics_all e2b_logs e2b_other e2b_snapshots e2b_templates e2b_alias`)
 	r := newRig(t, nil)

@@ -270,6 +270,8 @@ hub/gateway: api/identity auth hub/access hub/fleet hub/internal/naming hub/inte
 hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/naming hub/internal/caller
 	hub/internal/fault hub/internal/history hub/internal/tombstone hub/internal/trash hub/secret telemetry/metric api/op sandbox
 hub/policy: network/egress hub/environment hub/internal/fault hub/secret api/op sandbox
+hub/network: filesystem/atomicfile hub/fleet hub/internal/caller hub/internal/fault hub/internal/naming network/egress
+	api/op sandbox
 hub/inspect: hub/fleet hub/internal/caller hub/internal/history hub/internal/meter hub/internal/tombstone
 	hub/internal/trash hub/lifecycle api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
@@ -280,7 +282,7 @@ hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/cal
 	hub/internal/token hub/lifecycle hub/secret network/egress api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
-	hub/e2b hub/environment hub/fleet hub/gateway hub/inspect hub/policy hub/internal/audit hub/internal/history
+	hub/e2b hub/environment hub/fleet hub/gateway hub/inspect hub/network hub/policy hub/internal/audit hub/internal/history
 	hub/internal/meter hub/internal/pool hub/internal/quota hub/internal/secretstore hub/internal/ship
 	hub/internal/task hub/internal/tenant hub/internal/token
 	hub/internal/tombstone hub/internal/trash

@@ -97,7 +97,8 @@ func newRecord(cfg Config) *Record {
 var quiet = map[string]bool{
 	"sandbox_activity": true, "sandbox_activity_export": true, "sandbox_activity_picture": true, "sandbox_glance": true,
 	"sandbox_mirror":     true,
-	"sandbox_list_ports": true, "component_list": true, "display_control": true, "observe_live": true, "process_list": true,
+	"sandbox_list_ports": true, "sandbox_port": true,
+	"component_list": true, "display_control": true, "observe_live": true, "process_list": true,
 	"observe_status": true, "vnc_socket": true, "sandbox_tunnel": true,
 	"watch_poll": true, "watch_create": true, "watch_stop": true, "watch_list": true, "watch_events": true,
 	"sandbox_identity": true, "file_stat": true, "file_list": true, "file_preview": true,

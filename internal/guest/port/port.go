@@ -50,10 +50,12 @@ func (s *Service) Ops() []op.Op {
 		Verb: "sandbox ports", Columns: []string{"port", "address", "pid", "process", "preview"},
 		Doc: "List the ports that programs in the sandbox listen on, with process and command. A stream then " +
 			"reports each port that opens or closes."}, s.List)
+	one := op.New(op.Spec{Name: "sandbox_port", Route: "GET /v1/sandbox/ports/{port}", Tag: "sandbox", ReadOnly: true, NoTool: true,
+		NoVerb: true, Doc: "Show whether a port is reserved for the sandbox: connections of other sandboxes to it are refused."}, s.Show)
 	tunnel := op.Duplex(op.Spec{Name: "sandbox_tunnel", Route: "GET /v1/sandbox/ports/{port}/tunnel", Tag: "sandbox",
 		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages contain the bytes of the " +
 			"connection, in both directions; the text message \"end\" closes one direction."}, s.Tunnel)
-	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), tunnel}
+	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), one, tunnel}
 }
 
 // Close ends all streams.
@@ -99,6 +101,22 @@ func (s *Service) Open() []Port {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), strings.Compare(a.Address, b.Address))
 	})
 	return list
+}
+
+// ShowIn is the input of Show.
+type ShowIn struct {
+	Port int `path:"port" minimum:"1" maximum:"65535" doc:"TCP port"`
+}
+
+// State is the state of a port.
+type State struct {
+	Port     int  `json:"port"`
+	Reserved bool `json:"reserved" doc:"Whether it is one of the sandbox's own ports"`
+}
+
+// Show returns whether a port is reserved.
+func (s *Service) Show(_ context.Context, in ShowIn) (State, error) {
+	return State{in.Port, s.cfg.Hidden(in.Port)}, nil
 }
 
 // Watch sends the open ports, then each port that opens or closes.

@@ -99,3 +99,15 @@ func FuzzSocket(f *testing.F) {
 		}
 	})
 }
+
+// TestShow: a caller learns which ports are reserved.
+func TestShow(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Hidden: func(port int) bool { return port == 8080 }})
+	defer s.Close()
+	for port, want := range map[int]bool{8080: true, 5432: false} {
+		if got, err := s.Show(t.Context(), ShowIn{Port: port}); err != nil || got != (State{port, want}) {
+			t.Errorf("port %d: got %+v, %v, want reserved %v", port, got, err, want)
+		}
+	}
+}

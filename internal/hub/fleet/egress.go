@@ -110,6 +110,9 @@ func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Pr
 	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private, MaxConns: egressConns(),
 		Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
 		Observe: reporter{f, sb.ID}.connected, Asked: reporter{f, sb.ID}.asked}
+	if f.Peer != nil {
+		cfg.Peer = func(ctx context.Context, name string) (egress.Peer, bool) { return f.Peer(ctx, sb.ID, name) }
+	}
 	if f.ChangeEgress != nil {
 		f.ChangeEgress(&cfg)
 	}

@@ -65,6 +65,8 @@ type Config struct {
 	WakeWait time.Duration
 	// Private lists private addresses that sandboxes may connect to.
 	Private []netip.Prefix
+	// Peer returns the sandbox that a name stands for in the private networks of a sandbox; nil: there are no networks.
+	Peer func(ctx context.Context, id, name string) (egress.Peer, bool)
 	// Authority signs certificates for hosts to which secrets are brokered.
 	Authority *certificate.Authority
 	// ChangeEgress changes the configuration of egress proxies; for tests.

@@ -55,6 +55,7 @@ type CreateIn struct {
 	Network   *environment.Policy `json:"network" doc:"Egress policy"`
 	Volumes   []Volume            `json:"volumes" nullable:"true" doc:"Volumes to mount"`
 	Secrets   []string            `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of secrets that it uses"`
+	Networks  []string            `json:"networks" nullable:"true" maxItems:"16" doc:"Names of private networks to join"`
 	Snapshot  string              `json:"from_snapshot" default:"" nullable:"true" doc:"Snapshot to start its disk from"`
 }
 
@@ -222,6 +223,9 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 		return spec, err
 	}
 	if err := s.Secrets.Assign(&spec, in.Secrets); err != nil {
+		return spec, err
+	}
+	if err := s.Networks.Assign(ctx, &spec, in.Networks); err != nil {
 		return spec, err
 	}
 	return spec.Clone(), s.checkAbilities(spec, in.Network != nil)

@@ -76,6 +76,7 @@ func (s *Service) copySpec(original sandbox.Spec) sandbox.Spec {
 	spec := original.Clone()
 	spec.Name = ""
 	delete(spec.Annotations, naming.AnnotationLastActive)
+	delete(spec.Annotations, naming.AnnotationNetworks) // a copy may run other programs than the original
 	spec.Lifetime.Timeout = min(spec.Lifetime.Timeout, s.MaxTimeout)
 	return spec
 }

@@ -46,6 +46,14 @@ type Quota interface {
 	Reserve(ctx context.Context, owner string, specs ...sandbox.Spec) (*usage.Reservation, error)
 }
 
+// Networks adds sandboxes to private networks.
+type Networks interface {
+	// Assign adds a new sandbox to networks, or returns why it cannot.
+	Assign(ctx context.Context, s *sandbox.Spec, names []string) error
+	// Names returns the names of the networks of a sandbox.
+	Names(sandbox.Spec) []string
+}
+
 // Secrets assigns secrets to sandboxes.
 type Secrets interface {
 	Assign(s *sandbox.Spec, names []string) error
@@ -58,6 +66,7 @@ type Config struct {
 	Fleet        Fleet
 	Quota        Quota
 	Secrets      Secrets
+	Networks     Networks
 	Environments *environment.Catalog
 	History      *history.Log
 	Tombstones   *tombstone.Log

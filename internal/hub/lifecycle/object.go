@@ -57,6 +57,7 @@ type Object struct {
 	Volumes   []Volume           `json:"volumes"`
 	Snapshot  string             `json:"from_snapshot,omitempty"`
 	Secrets   []string           `json:"secrets,omitempty" doc:"Names of secrets that it uses"`
+	Networks  []string           `json:"networks,omitempty" doc:"Names of private networks that it is in"`
 	Stages    []Stage            `json:"stages" doc:"Timing of the latest create or start"`
 }
 
@@ -85,6 +86,7 @@ func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 		Isolation: spec.Isolation, Network: environment.Policy{Mode: string(spec.Network.Mode),
 			Allow: spec.Network.Allow}, Snapshot: spec.Snapshot,
 	}
+	o.Networks = s.Networks.Names(spec)
 	if o.Secrets = secret.Names(spec); o.Secrets != nil {
 		o.Env = maps.Clone(o.Env)
 		secret.HideEnv(o.Env)

@@ -43,6 +43,8 @@ var examples = map[string]string{
 	"usage":           "cove usage",
 	"events":          "cove events a",
 	"network set":     "cove network set a --mode allow --allow pypi.org",
+	"network create":  "cove network create team",
+	"network join":    "cove network join team db   # others reach it as db:5432",
 	"egress allow":    "cove egress allow a pypi.org '*.pythonhosted.org'\ncove egress allow a example.com --once",
 	"egress ask":      "cove egress ask a",
 	"egress pending":  "cove egress pending a",
@@ -71,7 +73,7 @@ var Units = map[string]cli.Unit{"timeout": {Size: time.Minute}, "idle_timeout": 
 	"minutes": {Size: time.Minute, Named: true}, "days": {Size: 24 * time.Hour, Named: true}}
 
 // flagNames are the names of flags that have another name in the API, which stays valid.
-var flagNames = map[string]string{"labels": "label", "secrets": "secret", "volumes": "volume", "ports": "port"}
+var flagNames = map[string]string{"labels": "label", "secrets": "secret", "volumes": "volume", "ports": "port", "networks": "join"}
 
 // Organize gives verbs groups and examples, and flags one name for each concept.
 func Organize(root *cobra.Command) {

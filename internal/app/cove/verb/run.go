@@ -57,6 +57,7 @@ func (v runner) run() *cobra.Command {
 	f.StringVar(&o.create.CPULimit, "cpu-limit", "", "CPU limit, such as 1500m")
 	f.StringVar(&o.create.Snapshot, "from-snapshot", "", "Snapshot to start from")
 	f.StringArrayVar(&o.create.Secrets, "secret", nil, "Secret to provide; repeatable")
+	f.StringArrayVar(&o.create.Networks, "join", nil, "Private network to join; repeatable")
 	f.StringArrayVarP(&o.ports, "publish", "p", nil,
 		"Port of the sandbox to reach on this machine, [LOCAL:]PORT, while the command runs; repeatable. With -d: PORT, to print its URL")
 	f.StringVar(&o.results, "results", "", "Folder for the results of a script; - copies nothing back. Default: SCRIPT-results")

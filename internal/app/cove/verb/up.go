@@ -36,6 +36,7 @@ type project struct {
 	Init        lines             `yaml:"init"`
 	Workdir     string            `yaml:"workdir"`
 	Network     *projectNetwork   `yaml:"network"`
+	Networks    []string          `yaml:"networks"` // private networks to join
 	CPULimit    string            `yaml:"cpu_limit"`
 	MemoryLimit string            `yaml:"memory_limit"`
 	DiskLimit   string            `yaml:"disk_limit"`
@@ -127,7 +128,7 @@ func nameOf(folder string) string {
 func (p *project) options() client.CreateOptions {
 	o := client.CreateOptions{
 		Name: p.Name, Environment: p.Environment, Image: p.Image, Snapshot: p.Snapshot, Env: p.Env,
-		Secrets: p.Secrets, Ports: p.Ports, Workdir: p.Workdir,
+		Secrets: p.Secrets, Ports: p.Ports, Workdir: p.Workdir, Networks: p.Networks,
 		CPULimit: p.CPULimit, MemoryLimit: p.MemoryLimit, DiskLimit: p.DiskLimit, Timeout: p.Timeout,
 		IdleTimeout: p.IdleTimeout, IdlePolicy: p.IdlePolicy, Keep: true, Labels: p.Labels,
 	}

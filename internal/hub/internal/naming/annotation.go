@@ -14,6 +14,7 @@ const (
 	AnnotationTemplate   = "cove/template"    // the template that an E2B client named
 	AnnotationTrust      = "cove/trust"       // its programs trust the hub's certificate authority
 	AnnotationSecrets    = "cove/secrets"     // names of the secrets that it uses, comma-separated
+	AnnotationNetworks   = "cove/networks"    // IDs of the private networks that it is in, comma-separated
 	AnnotationClaim      = "cove/claim"       // the cluster object that it serves: resource/namespace/name/uid
 )
 
