@@ -28,6 +28,14 @@ func (g *Guest) Forward(ctx context.Context, port int, c net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}
+	if err := join(ctx, ws, c); err != nil {
+		return fmt.Errorf("forward port %d: %w", port, err)
+	}
+	return nil
+}
+
+// join connects a WebSocket with a connection until either side closes, and closes both.
+func join(ctx context.Context, ws *websocket.Conn, c net.Conn) error {
 	defer ws.CloseNow()
 	ws.SetReadLimit(maxEvent)
 	ctx, cancel := context.WithCancel(ctx)
@@ -41,18 +49,23 @@ func (g *Guest) Forward(ctx context.Context, port int, c net.Conn) error {
 		}
 		sent <- err
 	}()
-	err = receiveConn(ctx, ws, c)
-	var closed websocket.CloseError
-	if errors.As(err, &closed) {
-		err = nil
-		if closed.Code != websocket.StatusNormalClosure && closed.Reason != "" {
-			err = fmt.Errorf("forward port %d: %s", port, closed.Reason)
-		}
-	}
+	err := closeReason(receiveConn(ctx, ws, c))
 	cancel()
 	c.Close()
 	<-sent
 	return err
+}
+
+// closeReason returns the reason for which the server closed a WebSocket; nil if it closed it normally.
+func closeReason(err error) error {
+	var closed websocket.CloseError
+	if !errors.As(err, &closed) {
+		return err
+	}
+	if closed.Code != websocket.StatusNormalClosure && closed.Reason != "" {
+		return errors.New(closed.Reason)
+	}
+	return nil
 }
 
 // sendConn forwards data from c, and its end.

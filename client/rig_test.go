@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/file"
+	"github.com/cove-sandbox/cove/internal/guest/port"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
 	"github.com/cove-sandbox/cove/internal/hub"
 	"github.com/cove-sandbox/cove/internal/provider/mem"
@@ -25,6 +26,9 @@ import (
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
+
+// reservedPort is a port of the server of a sandbox.
+const reservedPort = 8080
 
 // inside is the server of a sandbox, with real shells and files.
 type inside struct {
@@ -54,8 +58,9 @@ func newInside(dir string) (*inside, error) {
 	b := bash.New(bash.Config{Runner: runner, Home: home, State: state})
 	s := shell.New(shell.Config{Runner: runner, Home: home, State: state})
 	f := file.New(file.Config{Runner: runner, Home: home, Workspace: home, State: state})
-	table := op.NewTable(b.Ops(), s.Ops(), f.Ops(), health.New(health.Config{}).Ops())
-	return &inside{rest.New(rest.Config{Table: table}), []func() error{b.Close, s.Close, f.Close, runner.Close}}, nil
+	ports := port.New(port.Config{Hidden: func(port int) bool { return port == reservedPort }})
+	table := op.NewTable(b.Ops(), s.Ops(), f.Ops(), ports.Ops(), health.New(health.Config{}).Ops())
+	return &inside{rest.New(rest.Config{Table: table}), []func() error{ports.Close, b.Close, s.Close, f.Close, runner.Close}}, nil
 }
 
 // rig is a hub with its client.

@@ -171,7 +171,8 @@ func doors(prefix string) map[string]string {
 			all[name] += "Content-Length: 0\r\n"
 		}
 	}
-	for name, path := range map[string]string{"shell": "/v1/shell/ws", "desktop": "/websockify", "tunnel": "/v1/sandbox/ports/22/tunnel"} {
+	for name, path := range map[string]string{"shell": "/v1/shell/ws", "desktop": "/websockify", "tunnel": "/v1/sandbox/ports/22/tunnel",
+		"listen": "/v1/sandbox/ports/9000/listen", "accept": "/v1/sandbox/ports/9000/accept?id=x"} {
 		all[name] = "GET " + prefix + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + socket
 	}
 	return all

@@ -97,7 +97,7 @@ async function attack(token, page) {
       tried++;
     }
   }
-  for (const path of ["v1/shell/ws", "v1/shell/ws?session_id=s", "websockify", "websockify?take_over=evil", "websockify?view_only=true", "cdp", "v1/browser/cdp", "devtools/browser/x", "v1/sandbox/ports/22/tunnel", "proxy/3000/ws", "absproxy/3000/ws", "code-server/ws", "jupyter/api/kernels/x/channels", "mcp", "v1/sandbox/mirror"]) {
+  for (const path of ["v1/shell/ws", "v1/shell/ws?session_id=s", "websockify", "websockify?take_over=evil", "websockify?view_only=true", "cdp", "v1/browser/cdp", "devtools/browser/x", "v1/sandbox/ports/22/tunnel", "v1/sandbox/ports/9000/listen", "v1/sandbox/ports/9000/accept?id=x", "proxy/3000/ws", "absproxy/3000/ws", "code-server/ws", "jupyter/api/kernels/x/channels", "mcp", "v1/sandbox/mirror"]) {
     const status = await upgrade(`${base}/sandbox/${id}/${path}`, credentials);
     check(status !== 101 && status >= 400, `a watcher opens the WebSocket ${path}: ${status}`);
     tried++;

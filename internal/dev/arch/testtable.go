@@ -6,7 +6,7 @@ package arch
 //
 // Paths are below internal/ unless they begin with a slash.
 const tests = `
-/client: auth guest/bash guest/file guest/shell api/health hub api/op system/proc provider/mem sandbox surface/rest
+/client: auth guest/bash guest/file guest/port guest/shell api/health hub api/op system/proc provider/mem sandbox surface/rest
 network/relay: network/egress sandbox
 system/isolate: system/isolate/control system/isolate/gvisor system/isolate/hostroot system/isolate/outputlog
 	system/isolate/unixsocket /test/attack

@@ -1,5 +1,5 @@
 // Package port lists the TCP ports that programs in the sandbox listen on, streams changes, and tunnels connections of callers
-// to a port. It only reads /proc. It omits the sandbox's own ports, which cannot be previewed.
+// to a port, or from a port to callers. It only reads /proc. It omits the sandbox's own ports, which cannot be previewed.
 package port
 
 import (
@@ -31,6 +31,8 @@ type Service struct {
 	cfg  Config
 	life context.Context
 	end  context.CancelFunc
+
+	arrivals arrivals
 }
 
 // New returns the service. It has no side effects.
@@ -39,7 +41,7 @@ func New(c Config) *Service {
 		c.Hidden = func(int) bool { return false }
 	}
 	c.Proc, c.Every = cmp.Or(c.Proc, "/proc"), cmp.Or(c.Every, 500*time.Millisecond)
-	s := &Service{cfg: c}
+	s := &Service{cfg: c, arrivals: arrivals{waiting: map[string]*arrival{}}}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -55,7 +57,13 @@ func (s *Service) Ops() []op.Op {
 	tunnel := op.Duplex(op.Spec{Name: "sandbox_tunnel", Route: "GET /v1/sandbox/ports/{port}/tunnel", Tag: "sandbox",
 		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages contain the bytes of the " +
 			"connection, in both directions; the text message \"end\" closes one direction."}, s.Tunnel)
-	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), one, tunnel}
+	listen := op.Duplex(op.Spec{Name: "sandbox_listen", Route: "GET /v1/sandbox/ports/{port}/listen", Tag: "sandbox",
+		Doc: "Listen on a TCP port in the sandbox for the caller, over a WebSocket, until it is closed. The first text message " +
+			"contains the port. Each further one contains the id of a connection of a program: connect to it with accept " +
+			"within 30 seconds, or send the id to refuse it."}, s.Listen)
+	accept := op.Duplex(op.Spec{Name: "sandbox_accept", Route: "GET /v1/sandbox/ports/{port}/accept", Tag: "sandbox",
+		Doc: "Connect to a program whose connection was announced to the caller of listen. Messages are those of tunnel."}, s.Accept)
+	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), one, tunnel, listen, accept}
 }
 
 // Close ends all streams.

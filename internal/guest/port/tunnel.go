@@ -39,6 +39,11 @@ func (s *Service) Tunnel(ctx context.Context, in TunnelIn, c op.Conn) error {
 	if err != nil {
 		return c.Close(closeFailed, "nothing listens on port "+strconv.Itoa(in.Port)+" in the sandbox")
 	}
+	return s.join(ctx, c, tcp)
+}
+
+// join connects a WebSocket with a connection until both directions have ended or one fails, and closes both.
+func (s *Service) join(ctx context.Context, c op.Conn, tcp *net.TCPConn) error {
 	defer tcp.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -52,7 +57,7 @@ func (s *Service) Tunnel(ctx context.Context, in TunnelIn, c op.Conn) error {
 		}
 		received <- err
 	}()
-	err = send(ctx, c, tcp)
+	err := send(ctx, c, tcp)
 	if err == nil {
 		// The program has closed its direction; the caller may still send.
 		select {

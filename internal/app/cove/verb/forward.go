@@ -20,29 +20,57 @@ import (
 
 func (v *Verbs) forward() *cobra.Command {
 	var address string
-	cmd := &cobra.Command{Use: "port-forward NAME [LOCAL:]PORT…",
-		Short: "Make ports of a sandbox reachable on this machine", Args: cli.Arguments(2, -1), ValidArgsFunction: v.completeName,
+	var reverse []string
+	cmd := &cobra.Command{Use: "port-forward NAME [LOCAL:]PORT…", Aliases: []string{"forward"},
+		Short: "Make ports of a sandbox reachable on this machine", Args: cli.Arguments(1, -1), ValidArgsFunction: v.completeName,
 		Long: "Make TCP ports of a sandbox reachable on this machine, until interrupted. Any protocol works. " +
-			"The local port is the same unless another is given; 0 picks a free one.",
-		Example: "  cove port-forward a 3000\n  cove port-forward a 15432:5432 8080:80",
+			"The local port is the same unless another is given; 0 picks a free one.\n\n" +
+			"With --reverse, programs in the sandbox reach a port of this machine, at 127.0.0.1 inside. All of them can, so " +
+			"forward only what the sandbox may use.",
+		Example: "  cove port-forward a 3000\n  cove port-forward a 15432:5432 8080:80\n" +
+			"  cove port-forward a -R 11434               # programs in a reach port 11434 of this machine\n" +
+			"  cove port-forward a -R 8000:localhost:3000",
 		RunE: v.With(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			back, err := parseReverse(reverse)
+			if err != nil {
+				return err
+			}
+			if len(args)+len(back) < 2 {
+				return &cli.Error{Code: cli.ExitUsage, Msg: "no port given; use PORT or LOCAL:PORT, or --reverse PORT"}
+			}
 			if _, err := c.Get(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			return v.forwardPorts(cmd.Context(), c.Guest(args[0]), address, args[1:])
+			return v.forwardPorts(cmd.Context(), c.Guest(args[0]), address, args[1:], back)
 		})}
 	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "Local address to listen on")
+	cmd.Flags().StringArrayVarP(&reverse, "reverse", "R", nil,
+		"Port inside that leads to this machine, PORT, PORT:LOCAL or PORT:HOST:LOCAL; repeatable")
 	return cmd
 }
 
-// forwardPorts forwards until ctx is done.
-func (v *Verbs) forwardPorts(ctx context.Context, g *client.Guest, address string, specs []string) error {
+// forwardPorts forwards until ctx is done or a port inside is lost.
+func (v *Verbs) forwardPorts(ctx context.Context, g *client.Guest, address string, specs []string, back []reversal) error {
 	stop, err := v.listenPorts(ctx, g, address, specs, v.Text.Out)
 	if err != nil {
 		return err
 	}
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var work sync.WaitGroup
+	for _, r := range back {
+		work.Go(func() {
+			if err := v.reverse(ctx, g, r); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	<-ctx.Done()
-	stop()
+	work.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
 	return nil
 }
 
