@@ -33,6 +33,7 @@ provider/mem: provider/providertest provider/providertest/payload
 provider/local: provider/providertest provider/providertest/outbound
 hub/internal/pool: guest/bind api/op provider/local provider/mem surface/rest
 hub/internal/caller: sandbox
+hub/e2b: telemetry/metric
 hub/fleet: hub/internal/tenant
 hub: api/identity hub/internal/naming network/relay provider/local provider/mem surface/mcp surface/mcp/upstream surface/rest
 surface/cli: surface/cli/query surface/rest

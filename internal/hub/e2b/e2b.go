@@ -215,7 +215,7 @@ func (s *Service) listed(sb sandbox.Sandbox) Listed {
 
 // size is what a sandbox can use, as clients show it: its limits, or the machine where these are not enforced. 0: unknown.
 func (s *Service) size(r sandbox.Resources) (cpus int, memoryMB, diskMB int64) {
-	r = s.Sandboxes.Enforced(r)
+	r = lifecycle.Enforced(s.Sandboxes, r)
 	if r.CPULimit == 0 || r.MemoryLimit == 0 {
 		able := s.Provider.Abilities()
 		r.CPULimit, r.MemoryLimit = cmp.Or(r.CPULimit, able.MaxCPU), cmp.Or(r.MemoryLimit, able.MaxMemory)

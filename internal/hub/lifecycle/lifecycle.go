@@ -321,7 +321,7 @@ func (s *Service) Change(ctx context.Context, name string, do func(ctx context.C
 }
 
 // Enforced returns resources without the limits that the provider cannot enforce.
-func (s *Service) Enforced(r sandbox.Resources) sandbox.Resources {
+func Enforced(s *Service, r sandbox.Resources) sandbox.Resources {
 	return sandbox.Abilities{Limits: s.limits()}.Enforced(r)
 }
 
@@ -330,7 +330,7 @@ func (s *Service) Enforced(r sandbox.Resources) sandbox.Resources {
 func (s *Service) ListEnvironments(ctx context.Context, _ op.None) ([]environment.Environment, error) {
 	list := slices.Clone(s.Environments.List())
 	for i, e := range list {
-		able := s.Enforced(sandbox.Resources{CPULimit: 1, MemoryLimit: 1, Disk: 1})
+		able := Enforced(s, sandbox.Resources{CPULimit: 1, MemoryLimit: 1, Disk: 1})
 		for limit, enforced := range map[*environment.Quantity]int64{&e.CPULimit: able.CPULimit, &e.MemoryLimit: able.MemoryLimit,
 			&e.DiskLimit: able.Disk} {
 			if enforced == 0 {
@@ -372,7 +372,7 @@ type Defaults struct {
 
 func defaultsOf(s *Service) Defaults {
 	d := s.Environments.Defaults()
-	d.Resources = s.Enforced(d.Resources)
+	d.Resources = Enforced(s, d.Resources)
 	return Defaults{Environment: d.Environment, CPULimit: environment.FormatCPU(d.Resources.CPULimit),
 		MemoryLimit: environment.FormatSize(d.Resources.MemoryLimit), DiskLimit: environment.FormatSize(d.Resources.Disk),
 		Timeout: environment.Minutes(d.Timeout), IdleTimeout: environment.Minutes(d.IdleTimeout), IdlePolicy: string(d.IdlePolicy),

@@ -70,7 +70,7 @@ type Stage struct {
 // Show returns a sandbox as the caller sees it.
 func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	spec := sb.Spec
-	spec.Resources = s.Enforced(spec.Resources)
+	spec.Resources = Enforced(s, spec.Resources)
 	o := Object{
 		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: naming.ImageName(spec.Image),
 		App:  spec.Annotations[naming.AnnotationApp],
