@@ -178,7 +178,7 @@ func TestRootOfUserNamespace(t *testing.T) {
 	const base, count = 300_000_000, 65536
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: count}}
 	runElsewhere(t, "TestRootOfUserNamespace", base, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{}}, 5,
+		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{}}, 6,
 		func(k kit) { providertest.RunPauses(t, harness(k, "", "")) })
 }
 

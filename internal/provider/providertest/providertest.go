@@ -100,6 +100,7 @@ func RunPauses(t *testing.T, harness func(t *testing.T) Harness) {
 		{"delete in every state", testDeleteStates},
 		{"reopened after kill -9", testAdopt},
 		{"snapshot in every state", testSnapshotStates},
+		{"fork", testFork},
 	})
 }
 
