@@ -426,6 +426,9 @@ func TestLateReader(t *testing.T) {
 	_, err = act(ctx, d.Service, `{"action_type":"PRESS","key":"enter"}`)
 	must(t, err)
 	reads("typed")
+	_, err = act(ctx, d.Service, `{"action_type":"TYPING","text":"x","use_clipboard":false}`)
+	must(t, err)
+	reads("typed")
 	if c, err := d.GetClipboard(ctx, op.None{}); err != nil || c.Text != "kept" {
 		t.Errorf("the clipboard contains %q, %v, want kept", c.Text, err)
 	}

@@ -86,11 +86,15 @@ func (d *desktop) endLoans(life context.Context) {
 	}
 }
 
-// needsClipboard reports whether an action may paste, or copy.
+// needsClipboard reports whether an action may paste, or copy. Before such an action, the loan ends when the program has
+// requested nothing for a while: 40 times its longest pause between two requests or its response time, at most 5 s. A program
+// that pauses for longer within one paste gets the content from before.
 func needsClipboard(a action) bool {
 	switch a := a.(type) {
-	case *MoveTo, *MoveRel, *Scroll:
+	case *MoveTo, *MoveRel, *Scroll, *Wait:
 		return false
+	case *Typing:
+		return a.Clipboard == nil || *a.Clipboard
 	case *Press:
 		key := strings.ToLower(a.Key)
 		return key != "enter" && key != "return" && key != "tab"
