@@ -110,8 +110,8 @@ export function check(ok, message) {
   if (!ok) throw new Error(message);
 }
 
-// patience is the timeout for pages on a busy machine.
-export const patience = 180_000;
+// patience is the timeout for pages on a busy machine. PATIENCE=10000 shows sooner where a story fails.
+export const patience = Number(process.env.PATIENCE) || 180_000;
 
 // until polls a condition and never repeats an action. got describes the state in case of a failure.
 export async function until(what, ask, got) {

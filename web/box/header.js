@@ -1,9 +1,9 @@
 // The header of all pages of a sandbox: its name and state, the time left, and the way to its hub. Names are shown as text only.
-import { Dialog, IconButton, Sign, at, fail, html, useEffect, useState } from "../ui/ui.js";
+import { Dialog, IconButton, Logo, Sign, at, fail, html, nextTheme, onTheme, recall, themeNow, useEffect, useState } from "../ui/ui.js";
 import { resume, useLife } from "./identity.js";
+import { KeyList, Palette, commandsOf, copyMcp, framed, useKeys } from "./palette.js";
 
 const soon = 10 * 60_000; // from here on, the time left is shown as a warning
-export const framed = self !== top;
 
 /** left formats the time until a moment. @param {number} ms */
 export function left(ms) {
@@ -19,24 +19,40 @@ export function left(ms) {
 const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD");
 
 /** actions of the hub on a sandbox, which its page there offers. */
-const actions = ["Pause", "Snapshot", "Fork", "Delete"];
+const actions = ["Share", "Extend", "Pause", "Snapshot", "Fork", "Delete"];
 
-/** BoxHeader is the header. title: what the page shows; empty on the main page. children are further controls. @param {{ title?: string, children?: any }} props */
-export function BoxHeader({ title = "", children }) {
+/** BoxHeader is the header. title: what the page shows; empty on the main page. keys: keys of the page. commands: its commands in the palette. @param {{ title?: string, keys?: import("./palette.js").Keys, commands?: import("./palette.js").Command[] }} props */
+export function BoxHeader({ title = "", keys = [], commands = [] }) {
   const { me, ended } = useLife();
+  const [open, set] = useState("");
+  useKeys(set);
   const name = visible(me?.name || "");
   useEffect(() => { if (name && !framed) document.title = [name, title].filter(Boolean).join(" · ") + " – Cove"; }, [name, title]);
   if (framed) return html`<h1 class="unseen">${title}</h1>`; // the page around it has the header
-  const detail = me?.hub && me.id ? `${me.hub}#sandbox/${encodeURIComponent(me.id)}` : "";
+  const doing = me?.hub && me.id && !ended ? (/** @type {string} */ action) => `${me.hub}#sandbox/${encodeURIComponent(me.id)}/?do=${action}` : null;
   return html`<div class="box-header"><nav aria-label="Sandbox">
-      ${me?.hub ? html`<a class="box-back" href=${me.hub}><${Sign} of="left" /><span>Sandboxes</span></a><span class="dim" aria-hidden="true">/</span>` : html`<span class="box-back">Cove</span><span class="dim" aria-hidden="true">/</span>`}
+      ${me?.hub ? html`<a class="brand" href=${me.hub} aria-label="Cove"><${Logo} /></a><a class="box-back" href=${me.hub}><${Sign} of="left" /><span>Sandboxes</span></a><span class="dim" aria-hidden="true">/</span>` : html`<span class="brand"><${Logo} /><span class="box-wide">Cove</span></span><span class="dim" aria-hidden="true">/</span>`}
       ${title ? html`<a class="box-name cut" href=${at("").href} title=${name}>${name || "Sandbox"}</a><span class="dim" aria-hidden="true">/</span><h1 class="cut">${title}</h1>` : html`<h1 class="box-name cut" title=${name}>${name || "Sandbox"}</h1>`}
       ${me && html`<span class="box-state"><span class=${`dot ${ended ? "bad" : dots[me.state] || ""}`}></span>${ended ? "deleted" : me.state}</span>`}
       ${me?.owner && html`<span class="dim cut box-owner" title="Owner">${visible(me.owner)}</span>`}
       ${me?.expires && !ended && html`<${Left} me=${me} />`}</nav>
-    ${detail && !ended && html`<span class="box-acts">${me?.expires && html`<a class="button" href=${detail}>Extend</a>`}<a class="button box-wide" href=${detail}>Share</a><${More} detail=${detail} name=${name} /></span>`}
-    ${children}</div>
-    <${Notice} me=${me} name=${name} ended=${ended} />`;
+    <span class="box-acts">${doing && html`${me?.expires && html`<a class="button" href=${doing("extend")}>Extend</a>`}<a class="button box-wide" href=${doing("share")}>Share</a><${More} doing=${doing} name=${name} />`}
+      <span class="box-links"><a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a><a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener">Docs</a><button class="plain" title=${`Copy the address of the MCP server: ${at("mcp").href}`} onClick=${copyMcp}>MCP</button></span>
+      <${IconButton} sign="search" label="Go to (Ctrl+K)" onClick=${() => set("palette")} /><${IconButton} class="box-wide" sign="help" label="Keys (?)" onClick=${() => set("keys")} /><${Theme} /></span></div>
+    <${Notice} me=${me} name=${name} ended=${ended} />
+    ${open === "palette" && html`<${Palette} commands=${[...commands, ...commandsOf(me?.hub || "", doing)]} onClose=${() => set("")} />`}
+    ${open === "keys" && html`<${KeyList} keys=${keys} onClose=${() => set("")} />`}`;
+}
+
+/** Theme switches between the system's theme, light and dark. */
+function Theme() {
+  const [theme, set] = useState(recall("theme", "system"));
+  useEffect(() => onTheme(() => set(themeNow())), []);
+  const turn = () => {
+    nextTheme();
+    for (const frame of document.querySelectorAll("iframe")) frame.contentWindow?.postMessage({ cove: "theme", theme: themeNow() }, "*"); // panes without storage
+  };
+  return html`<${IconButton} sign="theme" label=${`Theme: ${theme}`} onClick=${turn} />`;
 }
 
 /** @type {Record<string, string>} */
@@ -60,11 +76,11 @@ function Left({ me }) {
 /** @type {Record<string, string>} */
 const verbs = { delete: "Is deleted", stop: "Stops", pause: "Is paused" };
 
-/** More lists the actions of the hub. @param {{ detail: string, name: string }} props */
-function More({ detail, name }) {
+/** More lists the actions of the hub. @param {{ doing: (action: string) => string, name: string }} props */
+function More({ doing, name }) {
   const [open, set] = useState(false);
   return html`<${IconButton} sign="more" label="More actions" aria-haspopup="dialog" onClick=${() => set(true)} />
-    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">The hub's page of this sandbox offers these actions.</p>${["Share", ...actions].map((action) => html`<a key=${action} class="button" href=${detail}>${action}</a>`)}<//>`}`;
+    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">The hub's page of this sandbox offers these actions.</p>${actions.map((action) => html`<a key=${action} class="button" href=${doing(action.toLowerCase())}>${action}</a>`)}<//>`}`;
 }
 
 /** Notice explains why the sandbox does not respond. @param {{ me: import("./identity.js").Identity | null, name: string, ended: string }} props */

@@ -1,8 +1,9 @@
 // The sandbox on one page: its tools side by side in panes, and a status bar.
 // Query parameters: panes (a list such as terminal,files), layout (grid, columns, rows, single) and max (a pane).
-import { Connection, IconButton, Sign, Toasts, at, bytes, call, html, recall, remember, render, usePoll, useEffect, useMemo, useRef, useState } from "../ui/ui.js";
+import { Connection, IconButton, Sign, Toasts, at, bytes, call, html, plain, recall, remember, render, toast, usePoll, useEffect, useMemo, useRef, useState } from "../ui/ui.js";
 import { BoxHeader } from "../box/header.js";
 import { useLife } from "../box/identity.js";
+import { opaque } from "../ui/session.js";
 import { arrange, isSound, kinds, place, resize } from "./layout.js";
 
 /** @type {{ id: string, name: string, path: string, component?: string, otherwise?: string }[]} otherwise: the path to show if the component is not installed */
@@ -14,6 +15,8 @@ const panes = [
   { id: "files", name: "Files", path: "files" },
   { id: "activity", name: "Activity", path: "activity" },
 ];
+/** The sessions of the terminal, in the address of this page: a page without storage would lose them. */
+const kept = () => { const tabs = new URLSearchParams(location.hash.slice(1)).get("tabs") || ""; return /^[\w.,-]{1,2000}$/.test(tabs) ? tabs : ""; };
 const known = panes.map((pane) => pane.id);
 const given = new URLSearchParams(location.search);
 
@@ -67,7 +70,7 @@ function App() {
   const show = (open, kind = state.kind) => set((old) => ({ ...old, kind, open, max: open.includes(old.max) ? old.max : "", rows: arrange(kind, open) }));
   /** @param {string} id */
   const toggle = (id) => {
-    if (single && state.open.includes(id) && front !== id) return setFront(id);
+    if (single && state.open.includes(id) && (front !== id || narrow)) return setFront(id);
     const open = state.open.includes(id) ? state.open.filter((o) => o !== id) : known.filter((o) => o === id || state.open.includes(o));
     show(open);
     setFront(open.includes(id) ? id : open[0] || "");
@@ -83,17 +86,30 @@ function App() {
     return () => removeEventListener("keydown", key);
   }, []);
 
+  useEffect(() => {
+    if (!opaque) return undefined;
+    /** @param {MessageEvent} event */
+    const hear = (event) => {
+      const frame = /** @type {HTMLIFrameElement | null} */ (document.querySelector("[data-pane=terminal] iframe"));
+      if (frame?.contentWindow !== event.source || event.data?.cove !== "tabs" || !/^[\w.,-]{0,2000}$/.test(event.data.tabs)) return;
+      const url = new URL(location.href);
+      url.hash = event.data.tabs && `tabs=${event.data.tabs}`;
+      history.replaceState(null, "", url);
+    };
+    addEventListener("message", hear);
+    return () => removeEventListener("message", hear);
+  }, []);
+
   const { ended } = useLife();
+  const nav = html`<nav aria-label="Panes" class=${narrow ? "bottom" : ""}>${panes.filter(exists).map((pane) => html`<button key=${pane.id} type="button" class="plain" title=${pane.name} aria-pressed=${String(single ? shown === pane.id : state.open.includes(pane.id))} onClick=${() => toggle(pane.id)}>
+        <${Sign} of=${pane.id} /><span class="name">${pane.name}</span>${pane.component && html`<span class=${`dot ${dotOf(ended ? "" : components?.[pane.component])}`} title=${components?.[pane.component] || "not started"}></span>`}</button>`)}</nav>`;
   return html`
-    <${BoxHeader}><span class="links"><a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a>
-      <a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener">Docs</a><${Mcp} /></span><//>
-    <header>
-      <nav aria-label="Panes">${panes.filter(exists).map((pane) => html`<button key=${pane.id} type="button" class="plain" title=${pane.name} aria-pressed=${String(single ? shown === pane.id : state.open.includes(pane.id))} onClick=${() => toggle(pane.id)}>
-        <${Sign} of=${pane.id} /><span class="name">${pane.name}</span><span class="unseen">${narrow ? pane.name : ""}</span>${pane.component && html`<span class=${`dot ${dotOf(ended ? "" : components?.[pane.component])}`} title=${components?.[pane.component] || "not started"}></span>`}</button>`)}</nav>
+    <${BoxHeader} keys=${keys} />
+    ${!narrow && html`<header>${nav}
       <span class="gap"></span>
-      <label class="wide"><span class="unseen">Layout</span><select value=${state.kind} onChange=${(/** @type {any} */ e) => { set((old) => ({ ...old, max: "" })); show(state.open, e.target.value); }}>
-        ${kinds.map((kind) => html`<option value=${kind}>${kind}</option>`)}</select></label>
-    </header>
+      <label><span class="unseen">Layout</span><select value=${state.kind} onChange=${(/** @type {any} */ e) => { set((old) => ({ ...old, max: "" })); show(state.open, e.target.value); }}>
+        ${kinds.map((kind) => html`<option value=${kind}>${kind[0].toUpperCase() + kind.slice(1)}</option>`)}</select></label>
+    </header>`}
     <${Connection} />
     <main id="stage" ref=${stage} class=${held ? "dragging" : ""}>
       ${panes.filter((pane) => state.open.includes(pane.id) && exists(pane)).map((pane) => html`<${Pane} key=${pane.id} pane=${pane} path=${pathOf(pane)} box=${shown === pane.id ? whole : boxes[pane.id]} behind=${shown !== "" && shown !== pane.id}
@@ -103,15 +119,19 @@ function App() {
       ${state.open.length === 0 && html`<div class="empty">No pane is open. Choose one above.</div>`}
     </main>
     ${!ended && html`<${Bar} />`}
+    ${narrow && nav}
     <${Toasts} />`;
 }
 
+/** @type {[string, string][]} */
+const keys = [["Esc", "Restore the enlarged pane"], ["Double click", "Enlarge a pane by its title"], ["Arrow keys", "Resize panes, on a separator"]];
 const whole = { left: 0, top: 0, width: 100, height: 100 };
 
 /** @param {any} props */
 function Pane({ pane, path, box, behind, big, reloads, onReload, onEnlarge, onClose }) {
   const style = box && { left: `${box.left}%`, top: `${box.top}%`, width: `${box.width}%`, height: `${box.height}%` };
-  const href = at("").href + (path || pane.path); // a path with a query
+  const [tabs] = useState(opaque && pane.id === "terminal" ? kept() : "");
+  const href = at("").href + (path || pane.path) + (tabs && `#tabs=${tabs}`); // a path with a query
   return html`<section class=${`pane ${behind ? "behind" : ""}`} style=${style} data-pane=${pane.id} aria-label=${pane.name}><div>
     <div class="bar" onDblClick=${onEnlarge}>
       <h2><${Sign} of=${pane.id} />${pane.name}</h2>
@@ -139,13 +159,6 @@ function Handle({ handle, stage, onMove, onHold }) {
     onPointerMove=${(/** @type {PointerEvent} */ e) => { if (!held) return; const now = across ? e.clientX : e.clientY; onMove((now - last.current) / size()); last.current = now; }}
     onPointerUp=${() => turn(false)} onPointerCancel=${() => turn(false)}
     onKeyDown=${(/** @type {KeyboardEvent} */ e) => { const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key]; if (!step) return; e.preventDefault(); onMove(step * 0.03); }}></div>`;
-}
-
-/** Mcp shows the URL for agents. */
-function Mcp() {
-  const [copied, set] = useState(false);
-  const copy = () => navigator.clipboard?.writeText(at("mcp").href).then(() => { set(true); setTimeout(() => set(false), 2000); }, () => {});
-  return html`<button type="button" class="plain" title=${`Copy the address of the MCP server: ${at("mcp").href}`} onClick=${copy}>${copied ? "Copied" : "MCP"}</button>`;
 }
 
 /** useComponents returns the states of the components, or null until they are known. */
@@ -186,15 +199,24 @@ function Bar() {
   const group = live?.cgroup;
   const disk = live?.disk?.[0];
   const limit = group?.mem_max_bytes;
-  const numbers = [...new Map(ports.map((p) => [p.port, p])).values()];
+  const numbers = [...new Map(ports.filter((p) => !p.internal).map((p) => [p.port, p])).values()];
   const running = Object.entries(work?.by || {}).map(([name, n]) => `${name} ${n}`).join(", ");
   return html`<footer aria-label="State of the sandbox">
     <span class="runs measure" role="status"><span class=${`dot ${work?.busy ? "good" : ""}`}></span>${work?.busy ? `running: ${running}` : "idle"}</span>
     ${group && html`<span class="measure" title="CPU, in percent of one core">CPU <meter aria-label="CPU" min="0" max="100" value=${Math.min(100, group.cpu_usage_pct || 0)}></meter> ${Math.round(group.cpu_usage_pct || 0)} %</span>
     <span class="measure" title="Memory">Memory ${limit && html`<meter aria-label="Memory" min="0" max=${limit} value=${group.mem_current_bytes}></meter>`} ${bytes(group.mem_current_bytes)}${limit ? ` of ${bytes(limit)}` : ""}</span>`}
     ${disk && html`<span class="measure" title=${`Disk of ${disk.path}`}>Disk <meter aria-label="Disk" min="0" max="100" value=${disk.usage_pct}></meter> ${Math.round(disk.usage_pct)} %</span>`}
-    <span class="ports" role="group" aria-label="Listening ports">${numbers.slice(0, 12).map((p) => html`<a class="button" key=${p.port} href=${at(p.preview).href} target="_blank" rel="noopener" title=${`Preview: ${p.command || p.process || "a service"}`}>:${p.port}</a>`)}${numbers.length > 12 && html`<span class="dim">and ${numbers.length - 12} more</span>`}</span>
+    <span class="ports" role="group" aria-label="Listening ports">${numbers.slice(0, 12).map((p) => html`<${PortLink} key=${p.port} port=${p} />`)}${numbers.length > 12 && html`<span class="dim">and ${numbers.length - 12} more</span>`}</span>
   </footer>`;
+}
+
+/** PortLink leads to the preview of a port, and copies its address. @param {{ port: any }} props */
+function PortLink({ port }) {
+  const to = at(port.preview).href;
+  const name = plain(port.process || "").slice(0, 24);
+  const label = `Copy the address of port ${port.port}`;
+  const copy = () => navigator.clipboard?.writeText(to).then(() => toast(`Copied the address of port ${port.port}`), () => toast(to, { time: 10_000 }));
+  return html`<span class="port"><a class="button" href=${to} target="_blank" rel="noopener" title=${`Preview: ${plain(port.command || port.process || "a service")}`}>:${port.port}${name && html` <span class="dim">${name}</span>`}</a><${IconButton} sign="copy" label=${label} onClick=${copy} /></span>`;
 }
 
 render(html`<${App} />`, /** @type {Element} */ (document.getElementById("app")));

@@ -214,8 +214,27 @@ export function recall(name, otherwise) {
 /** The theme that the person chose: "light", "dark", or "system". */
 let chosen = recall("theme", "system");
 const themes = ["system", "light", "dark"];
-const dress = () => { document.documentElement.style.colorScheme = themes.includes(chosen) && chosen !== "system" ? chosen : ""; };
+/** @type {Set<() => void>} */
+const dressers = new Set();
+const dress = () => {
+  document.documentElement.style.colorScheme = themes.includes(chosen) && chosen !== "system" ? chosen : "";
+  for (const tell of dressers) tell();
+};
 dress();
+const dark = matchMedia("(prefers-color-scheme: dark)");
+dark.addEventListener("change", dress);
+
+/** themeNow returns the theme that the person chose. */
+export const themeNow = () => (themes.includes(chosen) ? chosen : "system");
+
+/** isDark reports whether the page is dark now. */
+export const isDark = () => (themes.includes(chosen) && chosen !== "system" ? chosen === "dark" : dark.matches);
+
+/** onTheme calls fn after each change between dark and light. @param {() => void} fn */
+export const onTheme = (fn) => { dressers.add(fn); return () => { dressers.delete(fn); }; };
+
+// A pane without storage gets the theme from the page around it.
+if (self !== top) addEventListener("message", ({ source, data }) => { if (source === parent && data?.cove === "theme") { chosen = data.theme; dress(); } });
 addEventListener("storage", (event) => { if (event.key === "cove-theme") { chosen = recall("theme", "system"); dress(); } });
 
 /** nextTheme switches to the next theme and returns it. */
@@ -280,7 +299,7 @@ const signs = {
   up: "M12 19V5M6 11l6-6 6 6", down: "M12 5v14M6 13l6 6 6-6", search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5", plus: "M12 5v14M5 12h14", trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   pen: "M4 20l1-4L16 5l3 3L8 19z", right: "M9 6l6 6-6 6", left: "M15 6l-6 6 6 6", image: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15 9h.01", pause: "M8 5v14M16 5v14", play: "M7 5l12 7-12 7z", more: "M4.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M11.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M18.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0",
   check: "M5 12l5 5 9-10", share: "M18 8a3 3 0 1 0-2.900-2.300L8.700 9.300a3 3 0 1 0 0 5.400l6.400 3.600A3 3 0 1 0 18 16a3 3 0 0 0-2 .8l-7.100-4M16 7.200l-7 4", clock: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7v5l3 2", bell: "M6 17V11a6 6 0 0 1 12 0v6l2 2H4zM10 21h4", box: "M4 8l8-4 8 4v8l-8 4-8-4zM4 8l8 4 8-4M12 12v8", camera: "M4 8h4l2-3h4l2 3h4v11H4zM12 10a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7z", fork: "M7 4v6a4 4 0 0 0 4 4h6M17 10l4 4-4 4M7 10v10", stop: "M6 6h12v12H6z", link: "M10 14a4 4 0 0 0 6 .4l3-3a4.200 4.200 0 0 0-6-6l-1.500 1.500M14 10a4 4 0 0 0-6-.4l-3 3a4.200 4.200 0 0 0 6 6l1.500-1.500", chart: "M4 19h16M6 16l4-6 4 3 5-8", alert: "M12 4l9 16H3zM12 10v4M12 17h.01", gear: "M12 8.500a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7zM12 2v3M12 19v3M2 12h3M19 12h3M5 5l2 2M17 17l2 2M19 5l-2 2M7 17l-2 2",
-  theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18", copy: "M9 9h11v11H9zM5 15H4V4h11v1", grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
+  theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18", keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M7 14h10", help: "M9 9a3 3 0 1 1 4 2.800c-1 .5-1 1.200-1 2.200M12 18h.01", copy: "M9 9h11v11H9zM5 15H4V4h11v1", grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
 };
 
 /** Logo is the decorative mark of Cove. */
@@ -324,10 +343,10 @@ export function Dialog({ title, onClose, children }) {
   </dialog>`;
 }
 
-/** Ask is a dialog that asks for confirmation of an action. @param {any} props */
-export function Ask({ title, text, action, danger, onYes, onClose }) {
-  return html`<${Dialog} title=${title} onClose=${onClose}><p>${text}</p>
-    <div class="actions"><button onClick=${onClose}>Cancel</button><button autofocus class=${danger ? "primary danger" : "primary"} onClick=${() => { onClose(); onYes(); }}>${action}</button></div>
+/** Ask is a dialog that asks for confirmation of an action. other and onOther are a third choice. @param {any} props */
+export function Ask({ title, text, action, danger, onYes, other, onOther, onClose, children }) {
+  return html`<${Dialog} title=${title} onClose=${onClose}><p>${text}</p>${children}
+    <div class="actions"><button onClick=${onClose}>Cancel</button>${other && html`<button onClick=${() => { onClose(); onOther(); }}>${other}</button>`}<button autofocus class=${danger ? "primary danger" : "primary"} onClick=${() => { onClose(); onYes(); }}>${action}</button></div>
   <//>`;
 }
 
