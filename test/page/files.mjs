@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, writeFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { audit, check, gate, patience, until, withPage } from "./browser.mjs";
+import { audit, axe, check, gate, patience, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
 
@@ -75,7 +75,7 @@ await withPage(async (page) => {
   check((await text()).endsWith("and by a person again"), `what a person wrote after saving is lost: ${await text()}`);
   await write("made/by-agent.txt", "third\n");
   await page.getByText("The file has changed on disk.").waitFor();
-  await page.getByRole("button", { name: "Load it and drop my changes" }).click();
+  await page.getByRole("button", { name: "Load theirs" }).click();
   await page.locator(".cm-content").getByText("third").waitFor();
 
   // Edits while the page reads the file again are not lost.
@@ -88,7 +88,17 @@ await withPage(async (page) => {
   await reading.open();
   await page.getByText("The file has changed on disk.").waitFor();
   check((await text()).startsWith("mine third"), `what a person wrote meanwhile is lost: ${await text()}`);
-  await page.getByRole("button", { name: "Load it and drop my changes" }).click();
+  // Saving does not replace the changes of others. The texts can be compared, and mine kept.
+  await page.keyboard.press("Control+s");
+  await page.getByRole("button", { name: "Compare" }).click();
+  const compared = page.getByRole("region", { name: "Your text, compared with the file on disk" });
+  await until("the texts are compared", async () => (await compared.locator(".diff").textContent()) === "-fourth\n+mine third\n \n", () => compared.textContent());
+  await audit(page, "a conflict");
+  check((await read("made/by-agent.txt")) === "fourth\n", "saving replaced the change of others");
+  await page.getByRole("button", { name: "Keep mine" }).click();
+  await until("my text is saved", async () => (await read("made/by-agent.txt")) === "mine third\n", () => read("made/by-agent.txt"));
+  await page.getByText("The file has changed on disk.").waitFor({ state: "hidden" });
+  await write("made/by-agent.txt", "fourth\n");
   await page.locator(".cm-content").getByText("fourth").waitFor();
   // Edits at the moment when the new text is shown are not lost either.
   await page.locator(".cm-content").focus();
@@ -141,15 +151,16 @@ await withPage(async (page) => {
   await page.keyboard.type("not saved");
   const unsaved = page.getByRole("heading", { name: "● hello.py" });
   await unsaved.waitFor();
-  for (const drop of [false, true]) { // a rename asks before it discards unsaved changes
-    page.once("dialog", (dialog) => (drop ? dialog.accept() : dialog.dismiss()));
+  const question = page.getByRole("dialog", { name: "Drop your changes?" });
+  for (const name of ["Cancel", "Drop my changes"]) { // a rename asks before it discards unsaved changes
     await page.getByRole("tree").focus();
     await page.keyboard.press("F2");
-    await page.getByLabel("New name").fill("world.py");
-    await page.keyboard.press("Enter");
-    await page.getByRole("dialog").waitFor({ state: "hidden" });
-    if (!drop) check((await names()).includes("hello.py") && (await unsaved.count()) === 1, "the file was renamed, or what was written is gone");
+    await question.getByRole("button", { name }).click();
+    if (name === "Cancel") check((await names()).includes("hello.py") && (await unsaved.count()) === 1, "the file was renamed, or what was written is gone");
   }
+  await page.getByLabel("New name").fill("world.py");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
   await item(page, "world.py").waitFor();
   await until("the file has its new name", async () => (await names()).includes("world.py"), names);
   await page.getByRole("tree").focus();
@@ -218,14 +229,54 @@ await withPage(async (page) => {
   const at = (await post("/v1/file/glob", { path: dir, pattern: "**/Ordner-ü-*/*.txt", max_results: 5000 })).files;
   check(at.length === 1000, `there are ${at.length} of 1000 files`);
   check((await post("/v1/file/read", { file: at.find((f) => f.path.includes("Ordner-ü-9/long-name-42.txt")).path })).content === "9 42", "a file has other content");
-  await page.evaluate(() => {
+  // drop drops a file on a part of the page, as a browser does.
+  const drop = (place, name, content) => page.locator(place).first().evaluate((at, [name, content]) => {
     const data = new DataTransfer();
-    data.items.add(new File(["dropped here"], "dropped.txt"));
-    document.querySelector(".side").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
-  });
+    data.items.add(new File([content], name));
+    for (const type of ["dragenter", "dragover", "drop"]) at.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, composed: true, cancelable: true }));
+  }, [name, content]);
+  await drop(".side", "dropped.txt", "dropped here");
   await page.getByText("Uploaded 1 file", { exact: true }).waitFor();
   await item(page, "dropped.txt").waitFor();
   check((await read("dropped.txt")) === "dropped here", "the dropped file has other content");
+  // The same name again: nothing is replaced without consent. A drop on the editor is an upload, too.
+  await item(page, "dropped.txt").click();
+  await page.locator(".cm-content").getByText("dropped here").waitFor();
+  const clash = page.getByRole("dialog", { name: "Replace the file?" });
+  for (const [answer, want] of [["Cancel", "dropped here"], ["Keep both", "dropped here"], ["Replace", "dropped again"]]) {
+    await drop(".cm-content", "dropped.txt", "dropped again");
+    await clash.getByText("dropped.txt", { exact: true }).waitFor();
+    if (answer === "Cancel") await axe(page, "a name that exists");
+    await clash.getByRole("button", { name: answer }).click();
+    await clash.waitFor({ state: "hidden" });
+    if (answer === "Keep both") await item(page, "dropped (2).txt").waitFor();
+    await until(`${answer}: the file`, async () => (await read("dropped.txt")) === want, () => read("dropped.txt"));
+  }
+  check((await read("dropped (2).txt")) === "dropped again", "the second file has other content");
+  await page.locator(".cm-content").getByText("dropped again").waitFor();
+  check((await text()) === "dropped again", `the drop was inserted into the open file: ${await text()}`);
+  // In folders, too: a folder that exists is merged, and names of hostile files are text.
+  const other = mkdtempSync(join(tmpdir(), "upload-"));
+  try {
+    mkdirSync(join(other, "made"));
+    writeFileSync(join(other, "made", "by-agent.txt"), "uploaded");
+    writeFileSync(join(other, "made", "<img src=x onerror=globalThis.attacked=true>"), "uploaded");
+    const choose = async () => {
+      await page.evaluate(() => { document.querySelector("input[type=file]").webkitdirectory = true; });
+      await page.locator("input[type=file]").setInputFiles(join(other, "made"));
+    };
+    await page.getByRole("tree").focus();
+    await page.keyboard.press("End"); // a file of the first folder
+    await choose();
+    await clash.getByText("made/by-agent.txt").waitFor();
+    await clash.getByRole("button", { name: "Keep both" }).click();
+    await until("both are there", async () => (await read("made/by-agent (2).txt").catch(() => "")) === "uploaded");
+    check((await read("made/by-agent.txt")) !== "uploaded", "the upload replaced a file of a folder");
+    await choose();
+    await page.getByRole("dialog", { name: "Replace 2 files?" }).getByText("<img src=x onerror=globalThis.attacked=true>").waitFor();
+    await page.keyboard.press("Escape");
+  } finally { rmSync(other, { recursive: true }); }
+  check(!(await page.evaluate(() => globalThis.attacked)), "the name of a file has run in the page");
 
   // A folder is downloaded completely.
   await page.getByRole("button", { name: "More" }).click();

@@ -1,12 +1,16 @@
 // The files of the sandbox: a tree that follows changes, an editor and viewers, uploads, search.
 // The query parameter path selects the folder or file to open.
-import { Connection, Dialog, IconButton, Sign, Toasts, at, bytes, call, fail, html, quiet, recall, remember, render, toast, usePoll, useEffect, useRef, useState } from "../ui/ui.js";
+import { Ask, Connection, Dialog, IconButton, Sign, Toasts, at, bytes, call, fail, html, quiet, recall, remember, render, toast, usePoll, useEffect, useRef, useState } from "../ui/ui.js";
 import { BoxHeader } from "../box/header.js";
+import { Clash, clashes, renamed } from "./conflict.js";
 import { Tree, join, parent, useTree } from "./tree.js";
 import { chosen, dropped, send } from "./upload.js";
 import { View } from "./view.js";
 
 const given = new URLSearchParams(location.search).get("path");
+
+/** @type {[string, string][]} */
+const keys = [["Ctrl+S", "Save the file"], ["Ctrl+F", "Find in the file"], ["F2", "Rename the selected file"], ["Delete", "Delete the selected file"], ["Arrow keys", "Move in the tree"]];
 
 function App() {
   const [root, setRoot] = useState("");
@@ -19,7 +23,9 @@ function App() {
   const [query, setQuery] = useState("");
   const [ask, setAsk] = useState(/** @type {any} */ (null));
   const [load, setLoad] = useState(/** @type {any} */ (null));
-  const [over, setOver] = useState(false);
+  const [over, setOver] = useState(""); // folder below the pointer during a drag
+  const [clash, setClash] = useState(/** @type {any} */ (null));
+  const [sure, setSure] = useState(/** @type {{ run: () => void } | null} */ (null)); // continues after the unsaved changes are dropped
   const tree = useTree(root, hidden);
   const picker = useRef(/** @type {any} */ (null));
   const latest = useRef(open);
@@ -44,19 +50,28 @@ function App() {
     setChanges((old) => ({ ...old, [path]: (old[path] || 0) + 1 }));
   });
 
+  /** dropping runs fn, after the person agreed to drop unsaved changes. @param {boolean} needed @param {() => void} fn */
+  const dropping = (needed, fn) => (needed ? setSure({ run: fn }) : fn());
   /** @param {string} path @param {number} [line] */
   const show = (path, line = 0) => {
     if (path === open.path && line === open.line) return;
-    if (dirty && path !== open.path && !confirm("Your changes are not saved. Drop them?")) return;
-    setDirty(false);
-    setOpen({ path, line });
+    dropping(dirty && path !== open.path, () => {
+      if (path !== open.path) setDirty(false);
+      setOpen({ path, line });
+    });
   };
   const folder = () => (tree.selected ? (tree.isFolder(tree.selected) ? tree.selected : parent(tree.selected)) : root);
 
-  /** @param {import("./upload.js").Entry[]} entries @param {string} to */
+  /** upload sends files, and asks before it replaces others. @param {import("./upload.js").Entry[]} entries @param {string} to */
   const upload = async (entries, to) => {
-    const files = entries.filter((entry) => entry.file);
     if (entries.length === 0) return;
+    const clash = await clashes(to, entries);
+    if (clash.found.length === 0) return transfer(entries, to);
+    setClash({ to, found: clash.found, onReplace: () => transfer(entries, to), onBoth: () => transfer(renamed(entries, clash), to) });
+  };
+  /** @param {import("./upload.js").Entry[]} entries @param {string} to */
+  const transfer = async (entries, to) => {
+    const files = entries.filter((entry) => entry.file);
     const stop = new AbortController();
     const all = files.reduce((sum, entry) => sum + (entry.file?.size || 0), 0);
     setLoad({ text: `Uploading ${files.length} ${files.length === 1 ? "file" : "files"} (${bytes(all)})`, part: 0, stop });
@@ -66,12 +81,7 @@ function App() {
       await tree.refresh(to);
     } catch (error) { fail(error); } finally { setLoad(null); }
   };
-  /** @param {DragEvent} event @param {string} to */
-  const drop = (event, to) => {
-    event.preventDefault();
-    setOver(false);
-    if (event.dataTransfer) dropped(event.dataTransfer).then((entries) => upload(entries, to)).catch(fail);
-  };
+  useDrop(setOver, (data, folder) => { dropped(data).then((entries) => upload(entries, folder)).catch(fail); });
 
   /** within reports whether a path equals another path or is below it. @param {string} path @param {string} other */
   const within = (path, other) => path === other || path.startsWith(`${other}/`);
@@ -88,13 +98,12 @@ function App() {
   };
 
   const act = {
-    rename: (/** @type {string} */ path) => setAsk({ title: "Rename", label: "New name", value: path.split("/").pop(), action: "Rename", run: async (/** @type {string} */ name) => {
+    rename: (/** @type {string} */ path) => dropping(dirty && within(open.path, path), () => setAsk({ title: "Rename", label: "New name", value: path.split("/").pop(), action: "Rename", run: async (/** @type {string} */ name) => {
       const to = join(parent(path), name);
-      if (dirty && within(open.path, path) && !confirm("Your changes are not saved. Drop them?")) return;
       await move(path, to, true);
       await tree.refresh(parent(path));
       tree.select(to);
-    } }),
+    } })),
     // remove renames the file and deletes it when the time for undo has expired.
     remove: async (/** @type {string} */ path) => {
       const name = path.split("/").pop() || "";
@@ -128,7 +137,7 @@ function App() {
   };
 
   return html`
-    <${BoxHeader} title="Files" />
+    <${BoxHeader} title="Files" keys=${keys} />
     <header>
       <input type="search" placeholder="Search names and contents" aria-label="Search names and contents" value=${query} onInput=${(/** @type {any} */ e) => setQuery(e.target.value)} />
       <${IconButton} sign="file" label="New file" disabled=${!root} onClick=${() => act.create(false)} />
@@ -137,20 +146,46 @@ function App() {
       <${Menu} items=${[["Upload a folder", () => { picker.current.webkitdirectory = true; picker.current.click(); }], [hidden ? "Hide hidden files" : "Show hidden files", () => setHidden(!hidden)],
         ["Download this folder", () => { location.assign(at("v1/file/archive", { path: folder(), format: "zip" })); }], ...roots.filter((r) => r !== root).map((r) => /** @type {[string, () => void]} */ ([`Go to ${r}`, () => setRoot(r)])),
         ...(root && root !== "/" ? [/** @type {[string, () => void]} */ (["Go to the parent folder", () => setRoot(parent(root))])] : [])]} />
-      <input type="file" multiple hidden ref=${picker} aria-label="Files to upload" onChange=${(/** @type {any} */ e) => { upload(chosen(e.target.files), folder()); e.target.value = ""; }} />
+      <input type="file" multiple hidden ref=${picker} aria-label="Files to upload" onChange=${(/** @type {any} */ e) => { upload(chosen(e.target.files), folder()).catch(fail); e.target.value = ""; }} />
     </header>
     <${Connection} />
     ${load && html`<div class="load" role="status"><span class="cut">${load.text}</span><progress max="1" value=${load.part} aria-label="Upload"></progress><button onClick=${() => load.stop.abort()}>Cancel</button></div>`}
-    <div class=${`parts ${open.path ? "viewing" : ""}`}>
-      <nav class=${`side ${over ? "drop" : ""}`} aria-label="Files" onDragOver=${(/** @type {DragEvent} */ e) => { e.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${(/** @type {DragEvent} */ e) => drop(e, root)}>
+    ${over && html`<div class="load" role="status">Drop to upload to ${over}</div>`}
+    <main class=${`parts ${open.path ? "viewing" : ""} ${over ? "drop" : ""}`} data-folder=${open.path ? parent(open.path) : folder()}>
+      <nav class="side" aria-label="Files" data-folder=${root}>
         <h2>${root}</h2>
-        ${query.trim() ? html`<${Results} root=${root} query=${query.trim()} onOpen=${show} />` : html`<${Tree} tree=${tree} root=${root} shown=${open.path} onOpen=${show} onRename=${act.rename} onDelete=${act.remove} onDrop=${drop} />`}
+        ${query.trim() ? html`<${Results} root=${root} query=${query.trim()} onOpen=${show} />` : html`<${Tree} tree=${tree} root=${root} shown=${open.path} onOpen=${show} over=${over} onRename=${act.rename} onDelete=${act.remove} />`}
       </nav>
       ${open.path ? html`<${View} key=${open.path} path=${open.path} line=${open.line} changed=${(changes[open.path] || 0) + (changes[""] || 0)} leaving=${Boolean(leaving) && within(open.path, leaving)} onBack=${() => show("")} onDirty=${setDirty} />`
-        : html`<section class="view" aria-label="File" onDragOver=${(/** @type {DragEvent} */ e) => e.preventDefault()} onDrop=${(/** @type {DragEvent} */ e) => drop(e, folder())}><div class="empty grow"><${Sign} of="files" /><div>Choose a file, or drop files and folders here to upload them.</div></div></section>`}
-    </div>
+        : html`<section class="view" aria-label="File"><div class="empty grow"><${Sign} of="files" /><div>Choose a file, or drop files and folders here to upload them.</div></div></section>`}
+    </main>
+    ${sure && html`<${Ask} title="Drop your changes?" text="Your changes are not saved." action="Drop my changes" danger onYes=${sure.run} onClose=${() => setSure(null)} />`}
+    ${clash && html`<${Clash} clash=${clash} onClose=${() => setClash(null)} />`}
     ${ask && html`<${Name} ask=${ask} onClose=${() => setAsk(null)} />`}
     <${Toasts} />`;
+}
+
+/** useDrop receives files that are dropped anywhere on the page, before other parts of it such as the editor do. @param {(folder: string) => void} tell the folder during a drag @param {(data: DataTransfer, folder: string) => void} take */
+function useDrop(tell, take) {
+  const latest = useRef(take);
+  latest.current = take;
+  useEffect(() => {
+    let timer = 0;
+    /** @param {DragEvent} event */
+    const hear = (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return; // such as text that is moved in the editor
+      const at = /** @type {HTMLElement | undefined} */ (event.composedPath().find((e) => e instanceof HTMLElement && e.dataset.folder));
+      const folder = at?.dataset.folder || /** @type {HTMLElement | null} */ (document.querySelector("main[data-folder]"))?.dataset.folder || "";
+      event.preventDefault();
+      event.stopPropagation();
+      clearTimeout(timer);
+      if (event.type === "drop") { tell(""); if (folder) latest.current(event.dataTransfer, folder); return; }
+      tell(folder);
+      timer = window.setTimeout(() => tell(""), 400); // browsers repeat dragover while the pointer is over the page
+    };
+    for (const type of ["dragenter", "dragover", "drop"]) addEventListener(type, /** @type {any} */ (hear), true);
+    return () => { clearTimeout(timer); for (const type of ["dragenter", "dragover", "drop"]) removeEventListener(type, /** @type {any} */ (hear), true); };
+  }, []);
 }
 
 /** Menu is a button with a list of additional actions. @param {{ items: [string, () => void][] }} props */

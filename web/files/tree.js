@@ -83,9 +83,8 @@ export function useTree(root, hidden) {
 }
 
 /** Tree shows the files; arrow keys move, Enter opens, F2 renames, Delete deletes. @param {any} props */
-export function Tree({ tree, root, shown, onOpen, onRename, onDelete, onDrop }) {
+export function Tree({ tree, root, shown, over, onOpen, onRename, onDelete }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const [target, setTarget] = useState("");
   /** @type {{ item: Item, depth: number }[]} */
   const rows = tree.rows;
   const index = rows.findIndex((row) => row.item.path === tree.selected);
@@ -116,8 +115,7 @@ export function Tree({ tree, root, shown, onOpen, onRename, onDelete, onDrop }) 
   if (rows.length === 0) return html`<div class="empty">This folder is empty.</div>`;
   return html`<div role="tree" aria-label="Files" tabindex="0" ref=${box} onKeyDown=${key} aria-activedescendant=${index >= 0 ? `item-${index}` : undefined}>
     ${rows.map(({ item, depth }, i) => html`<div key=${item.path} id=${`item-${i}`} data-index=${i} role="treeitem" aria-level=${depth + 1} aria-selected=${String(item.path === shown)} aria-expanded=${item.is_directory ? String(Boolean(tree.opened[item.path])) : undefined}
-      aria-label=${item.name} class=${`${i === index ? "at" : ""} ${target === item.path ? "drop" : ""}`} style=${{ paddingLeft: `${0.5 + depth * 0.9}rem` }} title=${item.path} onClick=${() => open(item)}
-      onDragOver=${item.is_directory ? (/** @type {DragEvent} */ e) => { e.preventDefault(); e.stopPropagation(); setTarget(item.path); } : undefined} onDragLeave=${() => setTarget("")} onDrop=${item.is_directory ? (/** @type {DragEvent} */ e) => { e.stopPropagation(); setTarget(""); onDrop(e, item.path); } : undefined}>
+      aria-label=${item.name} class=${`${i === index ? "at" : ""} ${item.is_directory && over === item.path ? "drop" : ""}`} data-folder=${item.is_directory ? item.path : undefined} style=${{ paddingLeft: `${0.5 + depth * 0.9}rem` }} title=${item.path} onClick=${() => open(item)}>
       <span class=${`turn ${tree.opened[item.path] ? "open" : ""}`}>${item.is_directory && html`<${Sign} of="right" />`}</span><${Sign} of=${item.is_directory ? "folder" : "file"} /><span class="cut">${item.name}</span>
       ${i === index ? html`<small class="row" onClick=${(/** @type {Event} */ e) => e.stopPropagation()}><${IconButton} sign="pen" tabindex="-1" label=${`Rename ${item.name}`} onClick=${() => onRename(item.path)} /><${IconButton} sign="trash" tabindex="-1" label=${`Delete ${item.name}`} onClick=${() => onDelete(item.path)} /></small>` : !item.is_directory && html`<small data-size=${bytes(item.size)}></small>`}
     </div>`)}

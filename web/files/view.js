@@ -1,6 +1,8 @@
 // Viewers of a file: editor, pictures, tables, pages. Content is not trusted: it is shown as text nodes and pictures.
 // HTML is shown in a frame that runs no scripts.
 import { Failure, IconButton, at, bytes, call, fail, html, toast, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
+import { Diff } from "../activity/entry.js";
+import { difference } from "./conflict.js";
 import { Markdown } from "./markdown.js";
 import { Output, joined } from "./output.js";
 
@@ -56,7 +58,8 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
   const [kind, setKind] = useState(line ? "text" : kinds[0]);
   const [state, set] = useState(/** @type {any} */ ({ loading: true }));
   const [dirty, setDirty] = useState(false);
-  const [stale, setStale] = useState(false);
+  const [stale, setStale] = useState(false); // whether the file changed on disk while it was edited
+  const [theirs, setTheirs] = useState(/** @type {string | null} */ (null)); // its text on disk, to compare
   const editor = useRef(/** @type {any} */ (null));
   const disk = useRef(""); // the text that was last read or written
   const edited = useRef(dirty);
@@ -91,12 +94,15 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
     return () => stop.abort();
   }, [path, changed, kind, leaving, saved]);
 
-  const save = async () => {
+  const onDisk = () => load(path, maxText, new AbortController().signal).then(decode, () => null);
+  /** save writes the text. It does not replace changes of others, unless the person chose to. @param {boolean} [mine] */
+  const save = async (mine = false) => {
     const text = editor.current?.text();
     if (text === undefined) return;
     try {
-      const now = await load(path, maxText, new AbortController().signal).then(decode, () => null);
-      if (now !== null && now !== disk.current && !confirm("The file has changed on disk since you opened it. Replace it with your text?")) return;
+      const now = mine ? null : await onDisk();
+      if (now !== null && now !== disk.current) return void setStale(true);
+      setTheirs(null);
       await call("v1/file/write", { body: { file: path, content: text } });
       disk.current = text;
       const later = editor.current?.text();
@@ -106,7 +112,8 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
       toast("Saved");
     } catch (error) { fail(error); }
   };
-  const reload = () => { setDirty(false); setStale(false); set({ loading: true }); load(path, maxText, new AbortController().signal).then((data) => { const text = decode(data) || ""; disk.current = text; editor.current?.replace(text); set({ text }); }).catch(fail); };
+  const compare = () => { if (theirs === null) onDisk().then((text) => setTheirs(text ?? ""), fail); else setTheirs(null); };
+  const reload = () => { setDirty(false); setStale(false); setTheirs(null); set({ loading: true }); load(path, maxText, new AbortController().signal).then((data) => { const text = decode(data) || ""; disk.current = text; editor.current?.replace(text); set({ text }); }).catch(fail); };
   useEffect(() => {
     /** @param {BeforeUnloadEvent} event */
     const warn = (event) => { if (dirty) event.preventDefault(); };
@@ -118,11 +125,12 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
     <header><${IconButton} sign="left" class="back" label="Back to the list" onClick=${onBack} />
       <h2 class="cut" title=${path}>${dirty ? "● " : ""}${path.split("/").pop()}</h2>
       ${kinds.length > 1 && html`<div class="row" role="group" aria-label="Show as">${kinds.map((k) => html`<button key=${k} aria-pressed=${String(k === kind)} disabled=${dirty && k !== kind} onClick=${() => { set({ loading: true }); setKind(k); }}>${names[k]}</button>`)}</div>`}
-      ${kind === "text" && state.text !== undefined && html`<button class="primary" disabled=${!dirty} onClick=${save}>Save</button>`}
+      ${kind === "text" && state.text !== undefined && html`<button class="primary" disabled=${!dirty} onClick=${() => save()}>Save</button>`}
       <a class="button plain icon" href=${at("v1/file/download", { path }).href} download title="Download" aria-label="Download"><svg class="sign" viewBox="0 0 24 24" aria-hidden="true"><path d="M12 4v11M6 10l6 6 6-6M4 20h16" /></svg></a>
     </header>
-    ${stale && html`<div class="notice" role="status">The file has changed on disk. <button onClick=${reload}>Load it and drop my changes</button></div>`}
-    <div class="body" tabindex=${kind === "text" ? undefined : "0"}><${Content} key=${path + kind} kind=${kind} path=${path} state=${state} line=${line} editor=${editor} onDirty=${() => setDirty(true)} onSave=${save} changed=${changed} /></div>
+    ${stale && html`<div class="notice" role="status"><span class="grow">The file has changed on disk.</span><button aria-expanded=${String(theirs !== null)} onClick=${compare}>Compare</button><button onClick=${() => save(true)}>Keep mine</button><button onClick=${reload}>Load theirs</button></div>`}
+    ${stale && theirs !== null && html`<section class="compare" aria-label="Your text, compared with the file on disk"><${Diff} text=${difference(theirs, editor.current?.text() ?? "") || " No line differs."} /></section>`}
+    <div class="body" tabindex=${kind === "text" ? undefined : "0"}><${Content} key=${path + kind} kind=${kind} path=${path} state=${state} line=${line} editor=${editor} onDirty=${() => setDirty(true)} onSave=${() => save()} changed=${changed} /></div>
   </section>`;
 }
 
