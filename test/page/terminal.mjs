@@ -56,7 +56,7 @@ await story("type, run vim and quit, resize, reload", async (page) => {
   await shows(page, "yes-it-is");
 });
 
-await story("copy, paste, links, themes", async (page) => {
+await story("copy, paste, links", async (page) => {
   await page.goto(direct + "/terminal");
   await ready(page);
   await page.evaluate(() => navigator.clipboard.writeText("echo pasted-$((1+1))"));
@@ -69,10 +69,6 @@ await story("copy, paste, links, themes", async (page) => {
   await page.mouse.dblclick(box.x + 10, box.y + 6); // a layer for the pointer covers the rows
   await page.keyboard.press("Control+Shift+C");
   await until("the copy", async () => (await page.evaluate(() => navigator.clipboard.readText())).includes("pasted"));
-  const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
-  const first = await theme();
-  await page.click("#theme");
-  check((await theme()) !== first, "the theme did not change");
 }, { colorScheme: "dark" });
 
 await story("several tabs, an ended session", async (page) => {
@@ -250,3 +246,116 @@ await story("a suggested command is shown as it is", async (page) => {
   await ready(page);
   check(await page.locator("#suggestion").isVisible(), "codex is not suggested");
 });
+
+const sessions = async () => (await (await fetch(`${direct}/v1/shell/sessions`)).json()).data.sessions;
+const inShell = (command, id) => fetch(`${direct}/v1/shell/exec`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ command, id, async_mode: true }) });
+
+await story("sessions of agents are listed and attached; a busy one ends only after a question", async (page) => {
+  await inShell("marker=from-an-agent; echo attached-$marker", "agent-one");
+  await inShell("sleep 1000 # <img src=x onerror=alert(1)>\u202e", "agent-two");
+  await until("the second session works", async () => (await sessions())["agent-two"]?.status === "active", sessions);
+  page.on("dialog", (dialog) => { throw new Error(`a dialog: ${dialog.message()}`); });
+  await page.goto(direct + "/terminal");
+  await ready(page);
+  await page.getByRole("button", { name: /^Sessions \(\d+\)$/ }).click();
+  const list = page.getByRole("dialog", { name: "Other shell sessions" });
+  await list.getByText("<img src=x onerror=alert(1)>\\u202e").waitFor(); // as text, without characters that reorder it
+  check((await list.locator("img").count()) === 0, "a command became markup");
+  await axe(page, "the list of sessions");
+  await list.getByRole("button").filter({ hasText: "agent-one" }).click();
+  await shows(page, "attached-from-an-agent");
+  await type(page, "echo again-$marker");
+  await shows(page, "again-from-an-agent");
+
+  // A program runs in a tab of the user: closing asks.
+  await page.click("#new");
+  await prompt(page);
+  const mine = new URL(page.url()).searchParams.get("session_id");
+  await type(page, "sleep 1001");
+  await until("the command runs", async () => (await sessions())[mine]?.status === "active", sessions);
+  const close = () => page.locator(".tab[aria-selected=true] .close").click();
+  await close();
+  const question = page.getByRole("dialog", { name: "End this session?" });
+  await question.getByText("sleep 1001").waitFor();
+  await question.getByRole("button", { name: "Cancel" }).click();
+  check((await page.locator(".tab").count()) === 3 && (await sessions())[mine]?.status === "active", "the session has ended without consent");
+  await close();
+  await question.getByRole("button", { name: "End the session" }).click();
+  await until("it has ended", async () => !(await sessions())[mine], sessions);
+  // A tab of the session of an agent is closed without its session.
+  await page.locator(".tab").last().click();
+  await close();
+  await question.getByRole("button", { name: "Close the tab only" }).click();
+  await until("one tab is left", async () => (await page.locator(".tab").count()) === 1);
+  check(Boolean((await sessions())["agent-one"]), "the session of the agent has ended");
+});
+
+await story("a paste does not scroll the page; find; much output", async (page) => {
+  await page.goto(direct + "/terminal");
+  await ready(page);
+  await type(page, "for i in $(seq 60); do echo line-$i; done");
+  await shows(page, "line-60");
+  await page.evaluate(() => navigator.clipboard.writeText(Array.from({ length: 40 }, (_, i) => `echo pasted-$((${i}+1))`).join("\n")));
+  await page.locator(".screen.shown .xterm-helper-textarea").focus();
+  await page.keyboard.press("Control+Shift+V");
+  await page.keyboard.press("Enter");
+  await shows(page, "pasted-40");
+  const scrolled = await page.evaluate(() => [scrollY, document.documentElement.scrollTop, document.body.scrollTop, document.getElementById("tabs").scrollTop]);
+  check(scrolled.every((n) => n === 0), `the page has scrolled: ${scrolled}`);
+  const cut = await page.evaluate(() => { const tab = document.querySelector(".tab").getBoundingClientRect(); const bar = document.getElementById("tabs").getBoundingClientRect(); return tab.top < bar.top - 1 || tab.bottom > bar.bottom + 1; });
+  check(!cut, "the bar of tabs is cut");
+
+  await page.keyboard.press("Control+Shift+F");
+  await page.getByLabel("Find in the terminal").fill("line-5");
+  const status = page.locator(".find [role=status]");
+  await until("the matches are counted", async () => /^\d+ of 1[12]$/.test(await status.textContent()), () => status.textContent()); // line-5, line-50 to line-59, and perhaps the prompt
+  const first = await status.textContent();
+  await page.keyboard.press("Enter");
+  await until("the next match", async () => (await status.textContent()) !== first, () => status.textContent());
+  await axe(page, "find");
+  await page.keyboard.press("Escape");
+  check(await page.evaluate(() => document.activeElement.classList.contains("xterm-helper-textarea")), "the terminal does not have the focus back");
+
+  const began = performance.now();
+  await type(page, "seq 200000; echo drawn-$((6*7))");
+  await shows(page, "drawn-42");
+  console.log(`200,000 lines are drawn after ${Math.round(performance.now() - began)} ms`);
+});
+
+await story("the theme of the other pages", async (page, context) => {
+  await page.goto(direct + "/terminal");
+  await ready(page);
+  const ground = () => page.locator(".xterm-scrollable-element, .xterm-viewport").first().evaluate((e) => getComputedStyle(e.closest(".xterm").querySelector(".xterm-scrollable-element") || e).backgroundColor);
+  check((await ground()) === "rgb(22, 27, 34)", `the terminal is ${await ground()}, want dark`);
+  const other = await context.newPage();
+  await other.goto(direct + "/files");
+  await other.getByRole("button", { name: /^Theme/ }).click(); // light
+  await until("the terminal is light", async () => (await ground()) === "rgb(255, 255, 255)", ground);
+}, { colorScheme: "dark" });
+
+// On a telephone there is a row of keys above the soft keyboard, whose Ctrl applies to the next key.
+await story("keys on a telephone", async (page) => {
+  await page.goto(direct + "/terminal");
+  await ready(page);
+  const tools = page.getByRole("toolbar", { name: "Keys" });
+  await tools.waitFor();
+  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+  await axe(page, "the terminal on a telephone");
+  await type(page, "sleep 1002");
+  const mine = new URL(page.url()).searchParams.get("session_id");
+  await until("the command runs", async () => (await sessions())[mine]?.status === "active", sessions);
+  await tools.getByRole("button", { name: "Ctrl" }).tap();
+  check((await tools.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")) === "true", "Ctrl is not held");
+  check(await page.evaluate(() => document.activeElement.classList.contains("xterm-helper-textarea")), "the key took the focus, which closes the soft keyboard");
+  await page.keyboard.insertText("c");
+  await until("Ctrl and c interrupt the command", async () => (await sessions())[mine]?.status === "idle", sessions);
+  check((await tools.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")) === "false", "Ctrl is still held");
+  await prompt(page);
+  await type(page, "echo recalled-$((40+2))");
+  await shows(page, "recalled-42");
+  await type(page, "clear");
+  await until("the screen is clear", async () => !(await lines(page)).includes("recalled-42"));
+  for (let i = 0; i < 2; i++) await tools.getByRole("button", { name: "Up" }).tap();
+  await page.keyboard.press("Enter");
+  await shows(page, "recalled-42");
+}, { viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true });

@@ -3,12 +3,15 @@
 // by the ID in the URL.
 import { BoxHeader } from "../box/header.js";
 import { mayConnect } from "../box/identity.js";
+import { fitKeyboard, keyRow } from "../ui/keyrow.js";
 import { hasExpired, opaque } from "../ui/session.js";
-import { Sign, html, render } from "../ui/ui.js";
+import { Ask, Sign, Toasts, call, html, isDark, onTheme, render } from "../ui/ui.js";
 import { Terminal } from "../vendor/xterm/xterm.js";
 import { FitAddon } from "../vendor/xterm-fit/fit.js";
 import { WebLinksAddon } from "../vendor/xterm-links/links.js";
 import { Unicode11Addon } from "../vendor/xterm-unicode/unicode.js";
+import { Finder } from "./find.js";
+import { Sessions } from "./sessions.js";
 import { ignoreHeldKeys, offer } from "./suggestion.js";
 
 const $ = (id) => document.getElementById(id);
@@ -30,11 +33,8 @@ const light = {
 const storage = (kind) => {
   try { return globalThis[kind]; } catch { return { getItem: () => null, setItem: () => {} }; }
 };
-const settings = storage("localStorage");
 const memory = storage("sessionStorage");
-
-const system = matchMedia("(prefers-color-scheme: dark)");
-const theme = () => settings.getItem("terminal-theme") || (system.matches ? "dark" : "light");
+const theme = () => (isDark() ? dark : light);
 
 class Tab {
   constructor(session) {
@@ -48,9 +48,11 @@ class Tab {
     this.resting = false; // the sandbox sleeps or has ended
     this.screen = Object.assign(document.createElement("div"), { className: "screen" });
     $("screens").append(this.screen);
-    this.term = new Terminal({ fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", fontSize: 14, scrollback: 10000, cursorBlink: true, allowProposedApi: true, theme: theme() === "dark" ? dark : light });
+    this.term = new Terminal({ fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", fontSize: 14, scrollback: 10000, cursorBlink: true, allowProposedApi: true, theme: theme() });
+    this.pending = ""; // output that is drawn with the next frame
     this.fit = new FitAddon();
     this.term.loadAddon(this.fit);
+    this.finder = new Finder(this.term);
     this.term.loadAddon(new WebLinksAddon((_event, uri) => open(uri, "_blank", "noopener")));
     this.term.loadAddon(new Unicode11Addon());
     this.term.unicode.activeVersion = "11";
@@ -67,6 +69,7 @@ class Tab {
   // Copy and paste use the shortcuts of terminals. The browser pastes; xterm adds the brackets of bracketed paste. The terminal
   // captures all other keys, so one key moves the focus out of it for users without a mouse.
   key(event) {
+    if (event.type === "keydown" && event.ctrlKey && event.shiftKey && event.code === "KeyF") { event.preventDefault(); find(true); return false; }
     if (!event.ctrlKey || !event.shiftKey) return true;
     if (event.code === "KeyV") return false;
     if (event.code === "ArrowUp") {
@@ -89,7 +92,9 @@ class Tab {
   }
 
   typed(data) {
-    if (!this.ended) return this.send("input", data);
+    const held = row.take();
+    const text = held.ctrl || held.alt ? combined(data, held) : data;
+    if (!this.ended) return this.send("input", text);
     if (data === "\r") {
       this.ended = false;
       this.session = "";
@@ -118,6 +123,7 @@ class Tab {
     switch (type) {
       case "session_id":
         this.session = typeof data === "string" ? data : data?.session_id;
+        this.pending = "";
         this.term.reset(); // the server now sends the recent output from its beginning
         remember();
         break;
@@ -132,7 +138,7 @@ class Tab {
         draw();
         break;
       case "output":
-        this.term.write(data);
+        this.output(data);
         break;
       case "ping":
         this.send("pong", { timestamp: data?.timestamp ?? Date.now() });
@@ -143,6 +149,17 @@ class Tab {
     }
   }
 
+  // output draws once per frame, however many messages arrive. Hidden pages have no frames.
+  output(data) {
+    if (this.pending === "") {
+      const flush = () => { const text = this.pending; this.pending = ""; if (text) this.term.write(text); };
+      if (document.hidden) setTimeout(flush, 100);
+      else requestAnimationFrame(flush);
+    }
+    this.pending += data;
+    if (this.pending.length > maxPending) { const text = this.pending; this.pending = ""; this.term.write(text); }
+  }
+
   async closed(event) {
     this.ready = false;
     if (event.code === 1000 || event.code === 1008) {
@@ -150,7 +167,7 @@ class Tab {
       const why = event.code === 1008 ? event.reason : `exited with code ${code ?? "unknown"}`;
       this.code = undefined;
       this.ended = true;
-      this.term.write(`\r\n\x1b[2m${why} — press Enter for a new session\x1b[0m\r\n`);
+      this.output(`\r\n\x1b[2m${why} — press Enter for a new session\x1b[0m\r\n`);
       draw();
       return;
     }
@@ -182,12 +199,13 @@ class Tab {
     if (this === active) this.fit.fit();
   }
 
-  close() {
+  // close ends the session, or leaves it to its other users.
+  close(end = true) {
     clearTimeout(this.timer);
     const socket = this.socket;
     this.socket = null;
     socket?.close(1000);
-    if (this.session) fetch(new URL(`v1/shell/sessions/${encodeURIComponent(this.session)}`, prefix), { method: "DELETE" }).catch(() => {});
+    if (end && this.session) fetch(new URL(`v1/shell/sessions/${encodeURIComponent(this.session)}`, prefix), { method: "DELETE" }).catch(() => {});
     this.term.dispose();
     this.screen.remove();
     this.button.remove();
@@ -203,6 +221,24 @@ function copy(text) {
   area.remove();
 }
 
+// combined applies held keys to what a soft keyboard typed.
+function combined(data, { ctrl, alt }) {
+  const code = data.length === 1 ? data.toUpperCase().charCodeAt(0) : 0;
+  const text = ctrl && code >= 0x3f && code <= 0x5f ? String.fromCharCode(code === 0x3f ? 0x7f : code & 0x1f) : data === " " && ctrl ? "\0" : data;
+  return alt ? `\x1b${text}` : text;
+}
+
+const arrows = { ArrowUp: "A", ArrowDown: "B", ArrowRight: "C", ArrowLeft: "D", Home: "H", End: "F" };
+
+// sequence returns what a key of the key row sends.
+function sequence(key, { ctrl, alt }, application) {
+  const plain = { Escape: "\x1b", Tab: "\t" }[key];
+  if (plain) return alt ? `\x1b${plain}` : plain;
+  const modifier = 1 + (alt ? 2 : 0) + (ctrl ? 4 : 0);
+  return modifier > 1 ? `\x1b[1;${modifier}${arrows[key]}` : `\x1b${application ? "O" : "["}${arrows[key]}`;
+}
+
+const maxPending = 1 << 20;
 const tabs = [];
 let active = null;
 let connected = false; // whether a session was ready
@@ -213,7 +249,7 @@ function tabButton(tab) {
   const name = Object.assign(document.createElement("span"), { className: "name" });
   const close = Object.assign(document.createElement("span"), { className: "close", title: "End this session (Delete)" });
   close.setAttribute("aria-hidden", "true"); // users of screen readers close the tab with the Delete key
-  close.onclick = (event) => { event.stopPropagation(); remove(tab); };
+  close.onclick = (event) => { event.stopPropagation(); end(tab); };
   render(html`<${Sign} of="close" />`, close);
   button.append(name, close);
   button.onclick = () => show(tab);
@@ -228,7 +264,7 @@ function move(event, tab) {
   if (step) {
     show(tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length]);
     active.button.focus();
-  } else if (event.key === "Delete") remove(tab);
+  } else if (event.key === "Delete") end(tab);
   else if (event.key === "ArrowDown") tab.term.focus();
   else return;
   event.preventDefault();
@@ -241,8 +277,21 @@ function add(session = "") {
   return tab;
 }
 
-function remove(tab) {
-  tab.close();
+// end closes a tab and its session. It asks if a program runs in it, or others use the session.
+async function end(tab) {
+  const list = tab.session && !tab.ended ? await call("v1/shell/sessions").then((data) => data.sessions, () => ({})) : {};
+  if (!tabs.includes(tab)) return;
+  const command = list[tab.session]?.current_command;
+  if (!command && !tab.attached) return remove(tab);
+  const close = () => { ask(null); active?.term.focus(); };
+  ask(html`<${Ask} title="End this session?" text=${command ? "A program is running in it:" : "It was not opened here: an agent may use it."} action="End the session" danger onYes=${() => remove(tab)} other="Close the tab only" onOther=${() => remove(tab, false)} onClose=${close}>
+    ${command && html`<pre class="running" tabindex="0">${visible(command).slice(0, 500)}</pre>`}<//>`);
+}
+
+const ask = (dialog) => render(dialog, $("ask"));
+
+function remove(tab, ends = true) {
+  tab.close(ends);
   const at = tabs.indexOf(tab);
   tabs.splice(at, 1);
   if (tab === active) active = null;
@@ -254,6 +303,7 @@ function remove(tab) {
 function show(tab) {
   active = tab;
   for (const t of tabs) t.screen.classList.toggle("shown", t === tab);
+  tab.button.scrollIntoView?.({ block: "nearest", inline: "nearest" });
   tab.refit();
   tab.term.focus();
   remember();
@@ -268,33 +318,60 @@ function remember() {
   url.searchParams.delete("command");
   url.searchParams.delete("ticket");
   const sessions = tabs.map((t) => t.session).filter(Boolean);
-  if (opaque) url.hash = new URLSearchParams({ tabs: sessions.join() }).toString();
+  if (opaque) {
+    url.hash = `tabs=${sessions.join()}`;
+    if (self !== top) parent.postMessage({ cove: "tabs", tabs: sessions.join() }, "*"); // the page around this one loads it again
+  }
   history.replaceState(null, "", url);
   memory.setItem("terminal-tabs", JSON.stringify(sessions));
   draw();
 }
 
+// visible replaces characters that are invisible or change the direction of text.
+const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD");
+
 function draw() {
   for (const t of tabs) {
     t.button.setAttribute("aria-selected", String(t === active));
     t.button.tabIndex = t === active ? 0 : -1;
-    t.button.querySelector(".name").textContent = t.title;
+    t.button.querySelector(".name").textContent = visible(t.title);
     t.button.title = `${t.session || t.title} (Ctrl+Shift+Up leads here from the terminal)`;
   }
   $("notice").textContent = active && active.tries > 0 && !active.ended ? active.resting ? "Disconnected" : "Connection lost, trying again…" : "";
 }
 
 function paint() {
-  document.documentElement.dataset.theme = theme();
-  for (const t of tabs) t.term.options.theme = theme() === "dark" ? dark : light;
+  for (const t of tabs) t.term.options.theme = theme();
 }
 
-render(html`<${BoxHeader} title="Terminal" />`, $("box"));
+function find(open) {
+  render(open && active ? html`<${active.finder.Bar} key=${active.screen} onClose=${() => find(false)} />` : null, $("find"));
+  if (!open) active?.term.focus();
+}
+
+// attach opens a tab for a session of an agent, or shows its tab.
+function attach(session) {
+  const tab = tabs.find((t) => t.session === session);
+  if (tab) return show(tab);
+  add(session).attached = true;
+}
+
+const row = keyRow($("keys"), (key, held) => {
+  if (!active) return;
+  active.used = true;
+  active.send("input", sequence(key, held, active.term.modes.applicationCursorKeysMode));
+  active.term.focus();
+});
+
+render(html`<${BoxHeader} title="Terminal" keys=${[["Ctrl+Shift+C", "Copy"], ["Ctrl+Shift+V", "Paste"], ["Ctrl+Shift+F", "Find"], ["Ctrl+Shift+↑", "Leave the terminal, to its tab"], ["Delete", "On a tab: end its session"]]} />`, $("box"));
 render(html`<${Sign} of="plus" />`, $("new"));
-render(html`<${Sign} of="theme" />`, $("theme"));
+render(html`<${Sign} of="search" />`, $("search"));
+render(html`<${Sessions} shown=${() => tabs.map((t) => t.session)} onAttach=${attach} />`, $("sessions"));
+render(html`<${Toasts} />`, $("toasts"));
 $("new").onclick = () => add();
-$("theme").onclick = () => { settings.setItem("terminal-theme", theme() === "dark" ? "light" : "dark"); paint(); };
-system.addEventListener("change", paint);
+$("search").onclick = () => find(!$("find").firstChild);
+onTheme(paint);
+fitKeyboard();
 new ResizeObserver(() => active?.refit()).observe($("screens"));
 addEventListener("online", () => { for (const t of tabs) if (t.tries > 0 && !t.ended) t.connect(); });
 
