@@ -1,4 +1,4 @@
-// The editor of the Files page: the used parts of CodeMirror as one module.
+// The editor of the Files page and of notebook cells: the used parts of CodeMirror as one module.
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { css } from "@codemirror/lang-css";
 import { html } from "@codemirror/lang-html";
@@ -75,8 +75,15 @@ const theme = EditorView.theme({
   ".cm-foldPlaceholder": { backgroundColor: "var(--raised)", borderColor: "var(--line)", color: "var(--dim)" },
 });
 
-// open shows a text in an editor. It calls onChange when the user changes the text, onSave on Ctrl+S.
-export function open({ parent, text, name, readOnly, onChange, onSave }) {
+// What a file has in addition to a cell.
+const file = [lineNumbers(), foldGutter(), highlightActiveLine(), highlightActiveLineGutter(), search({ top: true })];
+
+// A cell is as high as its text.
+const cellTheme = EditorView.theme({ "&": { height: "auto" }, ".cm-scroller": { overflowX: "auto" }, ".cm-content": { padding: "6px 0", minHeight: "1.5em" }, ".cm-line": { padding: "0 9px" } });
+
+// open shows a text in an editor. It calls onChange when the user changes the text, onSave on Ctrl+S. cell shows a cell of a
+// notebook instead of a file: its label, and functions for keys.
+export function open({ parent, text, name, readOnly, onChange, onSave, cell }) {
   const editable = new Compartment();
   let quiet = false;
   // In a shadow root, its styles need no style element, which the page's policy forbids.
@@ -87,11 +94,11 @@ export function open({ parent, text, name, readOnly, onChange, onSave }) {
     state: EditorState.create({
       doc: text,
       extensions: [
-        lineNumbers(), foldGutter(), highlightSpecialChars(), history(), drawSelection(), indentOnInput(), bracketMatching(), highlightActiveLine(), highlightActiveLineGutter(),
-        highlightSelectionMatches(), search({ top: true }), syntaxHighlighting(colours), theme, languageOf(name), EditorView.lineWrapping,
-        keymap.of([{ key: "Mod-s", preventDefault: true, run: () => { onSave(); return true; } }, indentWithTab, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap]),
+        cell ? [cellTheme, keymap.of(Object.entries(cell.keys).map(([key, run]) => ({ key, preventDefault: true, run: () => { run(); return true; } })))] : file,
+        highlightSpecialChars(), history(), drawSelection(), indentOnInput(), bracketMatching(), highlightSelectionMatches(), syntaxHighlighting(colours), theme, languageOf(name), EditorView.lineWrapping,
+        keymap.of([...(cell ? [] : [{ key: "Mod-s", preventDefault: true, run: () => { onSave(); return true; } }, ...searchKeymap]), indentWithTab, ...defaultKeymap, ...historyKeymap, ...foldKeymap]),
         editable.of(EditorState.readOnly.of(Boolean(readOnly))),
-        EditorView.contentAttributes.of({ "aria-label": `Content of ${name}` }),
+        EditorView.contentAttributes.of({ "aria-label": cell ? cell.label : `Content of ${name}` }),
         EditorView.updateListener.of((update) => { if (update.docChanged && !quiet) onChange(); }),
       ],
     }),

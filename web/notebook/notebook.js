@@ -1,6 +1,6 @@
 // A notebook that shares kernels with the code operations of the API. Users can choose a session that an agent created, and both
 // see the same variables. Output of kernels is shown as text nodes and pictures, never as markup.
-import { Ask, Connection, Dialog, IconButton, Sign, Toasts, at, call, fail, follow, html, readEvents, recall, remember, render, toast, useEffect, usePoll, useRef, useState } from "../ui/ui.js";
+import { Ask, Connection, Dialog, IconButton, Sign, Toasts, at, call, fail, follow, html, readEvents, recall, remember, render, toast, useEffect, useLayoutEffect, usePoll, useRef, useState } from "../ui/ui.js";
 import { BoxHeader } from "../box/header.js";
 import { Markdown } from "../files/markdown.js";
 import { Output } from "../files/output.js";
@@ -33,6 +33,7 @@ function App() {
   const [sessions, setSessions] = useState(/** @type {Record<string, any>} */ ({}));
   const [session, setSession] = useState(given.get("session") || "");
   const [running, setRunning] = useState(/** @type {number[]} */ ([]));
+  const [focus, setFocus] = useState({ key: 0, turn: 0 }); // the cell that gets the focus
   const [asking, setAsking] = useState("");
   const [runs, setRuns] = useState(/** @type {any[]} */ ([]));
   const disk = useRef(/** @type {string | null} */ (null)); // the content that was last read or written
@@ -76,6 +77,19 @@ function App() {
     addEventListener("beforeunload", warn);
     return () => removeEventListener("beforeunload", warn);
   }, [dirty]);
+
+  const saving = useRef(() => {});
+  saving.current = () => { if (dirty) save(); };
+  useEffect(() => {
+    /** @param {KeyboardEvent} event */
+    const press = (event) => {
+      if (event.key.toLowerCase() !== "s" || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+      event.preventDefault();
+      saving.current();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
 
   /** @param {number} key @param {(c: Cell) => Partial<Cell>} change */
   const change = (key, change) => { setDirty(true); set((old) => ({ ...old, cells: old.cells.map((c) => (c.key === key ? { ...c, ...change(c) } : c)) })); };
@@ -131,10 +145,22 @@ function App() {
       toast("Saved");
     } catch (e) { fail(e); }
   };
+  const select = (/** @type {number} */ key) => setFocus((old) => ({ key, turn: old.turn + 1 }));
+  /** leave runs a cell and then moves on: to the next cell, to a new one below, or nowhere. @param {number} i @param {"next" | "below" | "stay"} how */
+  const leave = (i, how) => {
+    const { cells } = latest.current.book;
+    const at = cells[i];
+    if (at.type === "code") run(at.key);
+    if (how === "stay") return;
+    if (how === "next" && i < cells.length - 1) return select(cells[i + 1].key);
+    const fresh = newCell();
+    arrange((old) => [...old.slice(0, i + 1), fresh, ...old.slice(i + 1)]);
+    select(fresh.key);
+  };
   const names = [...new Set([...Object.keys(sessions), session || "notebook"])].sort();
 
   return html`
-    <${BoxHeader} title="Notebook" />
+    <${BoxHeader} title="Notebook" keys=${keys} />
     <header><h2 class="cut" title=${path}>${dirty ? "● " : ""}${path.split("/").pop()}</h2>
       <button onClick=${() => setAsking("open")}><${Sign} of="folder" />Open</button>
       <button class="primary" disabled=${!dirty} onClick=${() => save()}>Save</button>
@@ -146,9 +172,9 @@ function App() {
       <button disabled=${!sessions[session]} onClick=${() => setAsking("restart")}><${Sign} of="reload" />Restart</button></header>
     <${Connection} />
     ${error && html`<div class="notice bad" role="alert">${error} <button onClick=${() => setPath(`notebook-${Date.now()}.ipynb`)}>Start a new notebook</button></div>`}
-    <main tabindex="-1">${loaded !== path || session === "" ? !error && html`<div class="empty"><span class="spin"></span></div>` : book.cells.map((c, i) => html`<${CellView} key=${c.key} cell=${c} busy=${running.includes(c.key)} last=${i === book.cells.length - 1}
+    <main tabindex="-1">${loaded !== path || session === "" ? !error && html`<div class="empty"><span class="spin"></span></div>` : book.cells.map((c, i) => html`<${CellView} key=${c.key} cell=${c} busy=${running.includes(c.key)} focus=${focus.key === c.key ? focus.turn : 0}
         onChange=${(/** @type {string} */ source) => change(c.key, () => ({ source }))} onType=${() => change(c.key, (o) => ({ type: o.type === "code" ? "markdown" : "code" }))}
-        onRun=${() => { if (c.type === "code") run(c.key); if (i === book.cells.length - 1) arrange((cells) => [...cells, newCell()]); }}
+        onRun=${(/** @type {"next" | "below" | "stay"} */ how) => leave(i, how)}
         onDelete=${() => arrange((cells) => cells.filter((o) => o.key !== c.key))} onUp=${() => arrange((cells) => moved(cells, i, -1))} onAdd=${() => arrange((cells) => [...cells.slice(0, i + 1), newCell(), ...cells.slice(i + 1)])} />`)}
       ${runs.length > 0 && html`<details class="runs"><summary>Ran in this kernel, by agents and people (${runs.length})</summary><ul>${runs.map((r) => html`<li key=${r.id}><time datetime=${r.time}>${new Date(r.time).toLocaleTimeString()}</time><pre tabindex="0">${r.code}</pre>
         <button onClick=${() => arrange((cells) => [...cells, newCell("code", r.code)])}>Add as a cell</button></li>`)}</ul></details>`}</main>
@@ -173,21 +199,52 @@ function moved(cells, i, by) {
   return out;
 }
 
-/** CellView shows one cell. Shift+Enter runs it. @param {any} props */
-function CellView({ cell, busy, onChange, onType, onRun, onDelete, onUp, onAdd }) {
+/** @type {[string, string][]} */
+const keys = [["Shift+Enter", "Run the cell and go to the next one"], ["Ctrl+Enter", "Run the cell"], ["Alt+Enter", "Run the cell and add one below"], ["Ctrl+S", "Save the notebook"], ["Esc, Tab", "Leave the editor of a cell"]];
+
+/** CellView shows one cell. @param {any} props */
+function CellView({ cell, busy, focus, onChange, onType, onRun, onDelete, onUp, onAdd }) {
   const [editing, setEditing] = useState(cell.type === "code" || cell.source === "");
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
   const code = cell.type === "code";
-  /** @param {KeyboardEvent} e */
-  const key = (e) => {
-    if (e.key === "Enter" && (e.shiftKey || e.ctrlKey)) { e.preventDefault(); if (!code) setEditing(false); onRun(); }
-  };
   const show = !code && !editing && cell.source !== "";
+  useEffect(() => { if (focus && show) box.current?.focus(); }, [focus]);
+  /** @param {"next" | "below" | "stay"} how */
+  const leave = (how) => { if (!code) setEditing(false); onRun(how); };
+  /** @param {KeyboardEvent} e */
+  const key = (e) => { if (e.key === "Enter" && e.target === box.current) { e.preventDefault(); if (e.shiftKey) onRun("next"); else setEditing(true); } };
   return html`<section class="cell" aria-label=${code ? "Code cell" : "Text cell"} aria-busy=${String(busy)}><div class="n mono">${code ? `[${busy ? "*" : cell.count ?? " "}]` : ""}</div><div class="inner">
-    ${show ? html`<div class="shown" onDblClick=${() => setEditing(true)}><${Markdown} text=${cell.source} /></div>`
-      : html`<textarea class="mono" aria-label=${code ? "Code" : "Text"} spellcheck=${String(!code)} autocapitalize="off" rows=${Math.min(40, cell.source.split("\n").length + (code ? 0 : 1))} value=${cell.source} onInput=${(/** @type {any} */ e) => onChange(e.target.value)} onKeyDown=${key}></textarea>`}
-    ${code && cell.outputs.length > 0 && html`<div class="outputs" role="log" aria-label="Output">${cell.outputs.map((/** @type {any} */ out) => html`<${Output} out=${out} />`)}</div>`}</div>
-    <div class="tools">${code ? html`<${IconButton} sign="play" label="Run cell" disabled=${busy} onClick=${onRun} />` : html`<${IconButton} sign=${show ? "pen" : "eye"} label=${show ? "Edit text" : "Show text"} onClick=${() => setEditing(show)} />`}
+    ${show ? html`<div class="shown" ref=${box} tabindex="0" onKeyDown=${key} onDblClick=${() => setEditing(true)}><${Markdown} text=${cell.source} /></div>`
+      : html`<${Editor} key=${cell.type} text=${cell.source} code=${code} focus=${focus} onChange=${onChange} onLeave=${leave} />`}
+    ${code && cell.outputs.length > 0 && html`<div class="outputs" role="log" aria-label="Output" tabindex="0">${cell.outputs.map((/** @type {any} */ out) => html`<${Output} out=${out} />`)}</div>`}</div>
+    <div class="tools">${code ? html`<${IconButton} sign="play" label="Run cell" disabled=${busy} onClick=${() => onRun("stay")} />` : html`<${IconButton} sign=${show ? "pen" : "eye"} label=${show ? "Edit text" : "Show text"} onClick=${() => setEditing(show)} />`}
       <${IconButton} sign="plus" label="Add cell below" onClick=${onAdd} /><${IconButton} sign="up" label="Move cell up" onClick=${onUp} /><${IconButton} sign=${code ? "docs" : "code"} label=${code ? "Make it text" : "Make it code"} onClick=${onType} /><${IconButton} sign="trash" label="Delete cell" onClick=${onDelete} /></div></section>`;
+}
+
+/** Editor is the editor of a cell: CodeMirror, as on the page of the files. Until it is loaded, the text is shown. @param {any} props */
+function Editor({ text, code, focus, onChange, onLeave }) {
+  const place = useRef(/** @type {HTMLElement | null} */ (null));
+  const editor = useRef(/** @type {any} */ (null));
+  const latest = useRef({ onChange, onLeave, text });
+  latest.current = { onChange, onLeave, text };
+  const [ready, setReady] = useState(false);
+  useEffect(() => {
+    let over = false;
+    import("../vendor/codemirror/codemirror.js").then(({ open }) => {
+      if (over) return;
+      const leave = (/** @type {string} */ how) => () => latest.current.onLeave(how);
+      editor.current = open({
+        parent: place.current, text: latest.current.text, name: code ? "cell.py" : "cell.md", readOnly: false, onSave: () => {},
+        onChange: () => latest.current.onChange(editor.current.text()),
+        cell: { label: code ? "Code" : "Text", keys: { "Shift-Enter": leave("next"), "Mod-Enter": leave("stay"), "Alt-Enter": leave("below") } },
+      });
+      setReady(true);
+    }, fail);
+    return () => { over = true; editor.current?.close(); editor.current = null; };
+  }, []);
+  useLayoutEffect(() => { if (editor.current && editor.current.text() !== text) editor.current.replace(text); }, [text, ready]);
+  useEffect(() => { if (focus && ready) { editor.current?.focus(); place.current?.scrollIntoView({ block: "nearest" }); } }, [focus, ready]);
+  return html`<div class="editor">${!ready && html`<pre class="mono">${text || " "}</pre>`}<div ref=${place} hidden=${!ready}></div></div>`;
 }
 
 /** Prompt asks for one line. @param {any} props */
