@@ -92,9 +92,10 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Replay" }).click();
   const range = page.getByLabel("Moment", { exact: true });
   const shows = (what) => page.locator(`[data-shows=${what}]`).textContent();
+  await page.getByText("1/205", { exact: true }).waitFor(); // it starts with the first step
   for (let point = 0; point < 10; point++) {
     const n = 19 + point * 20;
-    await range.fill(String(n));
+    await page.evaluate((id) => { location.hash = `at=${id}`; }, entries[n].id);
     await page.getByText(`${n + 1}/205`, { exact: true }).waitFor();
     const terminal = await shows("terminal");
     check(terminal.trimEnd() === `$ echo '${truth[n].output}'\n${truth[n].output}`, `step ${n}: the terminal shows ${JSON.stringify(terminal)}, want ${truth[n].output}`);
@@ -110,13 +111,13 @@ await withPage(async (page) => {
   await page.getByLabel("Speed").selectOption("16");
   await page.getByRole("region", { name: "The sandbox at this moment" }).focus();
   await page.keyboard.press("Space");
-  await until("it plays", async () => Number((await page.locator(".replay .mono").textContent()).split("/")[0]) > 5);
+  await until("it plays", async () => Number((await page.locator(".replay .count").textContent()).split("/")[0]) > 5);
   await page.keyboard.press("Space");
   await page.getByRole("button", { name: "Play", exact: true }).waitFor();
-  const stopped = await page.locator(".replay .mono").textContent();
+  const stopped = await page.locator(".replay .count").textContent();
   await page.keyboard.press("ArrowRight");
-  await until("one step on", async () => Number((await page.locator(".replay .mono").textContent()).split("/")[0]) === Number(stopped.split("/")[0]) + 1);
-  check((await page.locator(".ticks i").count()) === 3, "the failures are not marked");
+  await until("one step on", async () => Number((await page.locator(".replay .count").textContent()).split("/")[0]) === Number(stopped.split("/")[0]) + 1);
+  check((await page.locator(".ticks i.bad").count()) === 3, "the failures are not marked");
   await page.getByRole("button", { name: "Next failure" }).click();
   await page.getByText("201/205", { exact: true }).waitFor();
   await page.getByText("Exit code 3").waitFor();
@@ -135,7 +136,11 @@ await withPage(async (page) => {
   await page.getByRole("link", { name: "Export" }).click();
   await (await saving).saveAs(`${dir}/activity.html`);
   await page.goto(`file://${dir}/activity.html`);
-  check((await page.locator("details").count()) === 206, `the export has ${await page.locator("details").count()} entries`);
+  check((await page.locator(".step").count()) === 206 && (await page.locator(".step.failed").count()) === 3, `the export has ${await page.locator(".step").count()} entries, ${await page.locator(".step.failed").count()} of them failed`);
+  await page.getByLabel("only failures").check();
+  check((await page.locator(".step:visible").count()) === 3, "the export does not show only failures");
+  await page.locator(".step:visible").filter({ hasText: "# live" }).locator("summary").first().click();
+  await page.getByText("Exit code 3").waitFor();
   check((await page.locator("img").count()) === 0 && (await page.title()) === "Activity of a sandbox", "what the sandbox wrote became markup of the export");
 });
 

@@ -7,13 +7,23 @@ import { Timeline } from "./view.js";
 
 const maxEntries = 2000;
 
-const given = Number(new URLSearchParams(location.hash.slice(1)).get("at")) || 0;
+/** given returns the moment in the address. */
+const given = () => Number(new URLSearchParams(location.hash.slice(1)).get("at")) || 0;
 /** linkOf returns the link to a moment. @param {number} id */
 const linkOf = (id) => { const url = new URL(location.href); url.hash = `at=${id}`; return url.href; };
+
+/** @type {[string, string][]} */
+const keys = [["Space", "Play or pause the replay"], ["← →", "Previous or next step"], ["Home, End", "First or last step, on the time axis"]];
 
 function App() {
   const [all, set] = useState(/** @type {Entry[]} */ ([]));
   const [ready, setReady] = useState(false);
+  const [start, setStart] = useState(given);
+  useEffect(() => {
+    const turn = () => setStart(given());
+    addEventListener("hashchange", turn);
+    return () => removeEventListener("hashchange", turn);
+  }, []);
   useEffect(() => {
     call("v1/sandbox/activity", { query: { limit: 1 } }).then(() => setReady(true), fail);
     /** @type {undefined | (() => void)} */
@@ -37,8 +47,8 @@ function App() {
     document.addEventListener("visibilitychange", turn);
     return () => { stop?.(); clearTimeout(timer); document.removeEventListener("visibilitychange", turn); };
   }, []);
-  return html`<${BoxHeader} title="Activity" /><${Connection} />
-    <main><${Timeline} all=${all} ready=${ready} start=${given} linkOf=${linkOf} pictureOf=${(/** @type {number} */ id) => at(`v1/sandbox/activity/${id}/picture`).href}>
+  return html`<${BoxHeader} title="Activity" keys=${keys} /><${Connection} />
+    <main><${Timeline} all=${all} ready=${ready} start=${start} linkOf=${linkOf} pictureOf=${(/** @type {number} */ id) => at(`v1/sandbox/activity/${id}/picture`).href}>
       <a class="button" href=${at("v1/sandbox/activity/export").href} download="activity.html"><${Sign} of="down" />Export</a><//></main>
     <${Toasts} />`;
 }

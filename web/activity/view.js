@@ -28,7 +28,7 @@ export function Timeline({ all, ready, pictureOf, start = 0, linkOf, children })
     const needle = text.toLowerCase();
     return listed.filter((e) => (!kind || e.kind === kind) && (!failed || hasFailed(e)) && who[group](e) && (!needle || `${e.op} ${e.input} ${e.output} ${e.error}`.toLowerCase().includes(needle)));
   }, [listed, text, kind, failed, group]);
-  const begin = () => setMoment(moment === null ? listed[listed.length - 1].id : null);
+  const begin = () => setMoment(moment === null ? listed[0].id : null);
   return html`
     <div class="filters" role="search"><input type="search" aria-label="Search the activity" placeholder="Search" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
       <label><span class="unseen">Who</span><select value=${group} onChange=${(/** @type {any} */ e) => setGroup(e.target.value)}>${Object.keys(who).map((g) => html`<option value=${g}>${g}</option>`)}</select></label>

@@ -78,7 +78,7 @@ func TestRecord(t *testing.T) {
 	if _, err := os.Stat(dir + "/activity"); err == nil {
 		t.Error("a record exists before anything happened, want none")
 	}
-	call(t, s, sayOp(), &sayIn{Command: "<script>attack()</script>"})
+	call(t, s, sayOp(), &sayIn{Command: "<script>attack()</script>\x1b[31mred\u202e"})
 	call(t, s, sayOp(), &sayIn{Command: "fail"})
 	call(t, s, clickOp(), &op.None{})
 	call(t, s, sayOp(), &sayIn{Command: strings.Repeat("x", 1<<20)})
@@ -116,6 +116,11 @@ func TestRecord(t *testing.T) {
 	if text := string(page); strings.Contains(text, "<script>") || !strings.Contains(text, "attack()") ||
 		!strings.Contains(text, "data:image/jpeg;base64,") {
 		t.Errorf("got %s, want everything as text, with the picture", text)
+	}
+	if text := string(page); !strings.Contains(text, "<pre><b>$ ") ||
+		!strings.Contains(text, `class="step failed"`) || strings.Contains(text, "\x1b") ||
+		strings.Contains(text, "\u202e") {
+		t.Errorf("got %s, want commands, marked failures and no control sequences", text)
 	}
 	next := open(t, dir) // as if the first server had been killed
 	call(t, next, sayOp(), &sayIn{Command: "again"})
