@@ -199,7 +199,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: cmp.Or(c.SessionLogs, state),
 		MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
 	reserved := isReservedPort(c)
-	ports := port.New(port.Config{Hidden: reserved})
+	ports := port.New(port.Config{Hidden: reserved, Server: os.Getpid(), Owned: chromium.PIDs})
 	a.previews = preview.New(preview.Config{Deny: reserved, Open: func() (list []int) {
 		for _, p := range ports.Open() {
 			list = append(list, p.Port)

@@ -110,6 +110,17 @@ func New(c Config) *Service {
 	return s
 }
 
+// PIDs returns the process of the browser, if it runs.
+func (s *Service) PIDs() []int {
+	s.mu.Lock()
+	c := s.last
+	s.mu.Unlock()
+	if state, _ := s.State(); c == nil || state != string(proc.Ready) {
+		return nil
+	}
+	return []int{c.process.PID()}
+}
+
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{

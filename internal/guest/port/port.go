@@ -22,6 +22,8 @@ import (
 // Config of the service.
 type Config struct {
 	Hidden func(port int) bool // whether a port is one of the sandbox's own ports
+	Server int                 // process of the server, whose ports are internal
+	Owned  func() []int        // other programs of the sandbox itself; their ports and those of their children are internal
 	Proc   string              // default /proc
 	Every  time.Duration       // interval between the checks of a stream; default 500 ms
 }
@@ -39,6 +41,9 @@ type Service struct {
 func New(c Config) *Service {
 	if c.Hidden == nil {
 		c.Hidden = func(int) bool { return false }
+	}
+	if c.Owned == nil {
+		c.Owned = func() []int { return nil }
 	}
 	c.Proc, c.Every = cmp.Or(c.Proc, "/proc"), cmp.Or(c.Every, 500*time.Millisecond)
 	s := &Service{cfg: c, arrivals: arrivals{waiting: map[string]*arrival{}}}
@@ -77,6 +82,8 @@ type Port struct {
 	Process string `json:"process" doc:"Name of the program"`
 	Command string `json:"command" doc:"Command line of the process"`
 	Preview string `json:"preview" doc:"Path of the preview of the port on this server"`
+
+	Internal bool `json:"internal" doc:"Whether the server of the sandbox or its browser listens on it, which pages do not show"`
 }
 
 // Change is an event of the stream.
@@ -93,12 +100,14 @@ func (s *Service) Open() []Port {
 	sockets := s.sockets()
 	list := make([]Port, 0, len(sockets))
 	owners := s.owners(sockets)
+	owned := s.cfg.Owned()
 	seen := map[string]bool{}
 	for _, k := range sockets {
 		p := Port{Port: int(k.at.Port()), Address: k.at.Addr().String(), Preview: "/proxy/" + strconv.Itoa(int(k.at.Port())) + "/"}
 		if pid, ok := owners[k.inode]; ok {
 			p.PID = &pid
 			p.Process, p.Command = s.describe(pid)
+			p.Internal = pid == s.cfg.Server || s.descends(pid, owned)
 		}
 		if key := k.at.String(); !seen[key] {
 			seen[key] = true
@@ -249,6 +258,32 @@ func (s *Service) owners(sockets []socket) map[string]int {
 		}
 	}
 	return found
+}
+
+const maxAncestors = 8
+
+// descends reports whether a process is one of a list, or a descendant.
+func (s *Service) descends(pid int, list []int) bool {
+	for range maxAncestors {
+		if len(list) == 0 || pid <= 1 {
+			return false
+		}
+		if slices.Contains(list, pid) {
+			return true
+		}
+		b, err := os.ReadFile(filepath.Join(s.cfg.Proc, strconv.Itoa(pid), "stat"))
+		if err != nil {
+			return false
+		}
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before it may contain anything
+		if len(f) < 2 {
+			return false
+		}
+		if pid, err = strconv.Atoi(f[1]); err != nil {
+			return false
+		}
+	}
+	return false
 }
 
 const maxCommand = 1000

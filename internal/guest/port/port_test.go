@@ -50,6 +50,28 @@ func TestPortsAreListedWithTheirProcess(t *testing.T) {
 	}
 }
 
+// TestPortsOfTheSandboxItselfAreInternal: of the server only its own ports, of the browser also those of its children.
+func TestPortsOfTheSandboxItselfAreInternal(t *testing.T) {
+	t.Parallel()
+	_, mine := listen(t, "127.0.0.1:0")
+	for name, c := range map[string]struct {
+		cfg  Config
+		want bool
+	}{
+		"the server":         {Config{Server: os.Getpid()}, true},
+		"a child of Owned":   {Config{Owned: func() []int { return []int{os.Getppid()} }}, true},
+		"a child of Server":  {Config{Server: os.Getppid()}, false},
+		"another program":    {Config{Server: 1, Owned: func() []int { return []int{1 << 30} }}, false},
+		"nothing configured": {Config{}, false},
+	} {
+		s := New(c.cfg)
+		if p := find(s.Open(), mine); p == nil || p.Internal != c.want {
+			t.Errorf("%s: got %+v, want internal %v", name, p, c.want)
+		}
+		s.Close()
+	}
+}
+
 func TestStreamReportsChanges(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Every: 10 * time.Millisecond})
