@@ -37,11 +37,46 @@ async function visit(hub) {
     if (shots) await page.screenshot({ path: `${shots}/box-${hub.named}.png` });
     const { id } = await call(hub, "GET", "/api/v1/sandbox/timed");
     await page.getByRole("button", { name: "More actions" }).click();
-    for (const name of ["Share", "Pause", "Snapshot", "Fork", "Delete"]) {
+    for (const name of ["Share", "Extend", "Pause", "Snapshot", "Fork", "Delete"]) {
       const to = await page.getByRole("dialog").getByRole("link", { name }).getAttribute("href");
-      check(to === `${hub.at}/#sandbox/${id}`, `${name} leads to ${to}`);
+      check(to === `${hub.at}/#sandbox/${id}/?do=${name.toLowerCase()}`, `${name} leads to ${to}`);
     }
     await page.keyboard.press("Escape");
+    // The palette leads to pages and actions, and opens from a pane, too. ? lists the keys.
+    await page.frameLocator("[data-pane=files] iframe").getByRole("treeitem").first().click();
+    await page.keyboard.press("Control+k");
+    await page.getByRole("combobox", { name: "Page or action" }).fill("snap");
+    await page.getByRole("option", { name: /^Snapshot/ }).waitFor();
+    if (hub.named) await axe(page, `the palette, ${hub.title}`);
+    await page.getByRole("combobox", { name: "Page or action" }).fill("activity page");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
+    await page.locator(".steps, .empty").first().click();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).getByText("Play or pause the replay").waitFor();
+    await page.keyboard.press("Escape");
+    // A theme reaches the panes, also those without storage.
+    await page.goto(`${hub.at}/sandbox/timed/?panes=terminal,files`);
+    await page.emulateMedia({ colorScheme: "dark" });
+    const ground = (id) => page.frameLocator(`[data-pane=${id}] iframe`).locator("body").evaluate((body) => getComputedStyle(body).colorScheme + getComputedStyle(body).backgroundColor);
+    await page.frameLocator("[data-pane=files] iframe").getByRole("tree").waitFor();
+    const before = await ground("files");
+    await page.getByRole("button", { name: /^Theme/ }).click(); // light
+    await until("the pane is light", async () => (await ground("files")) !== before, () => ground("files"));
+    for (let i = 0; i < 2; i++) await page.getByRole("button", { name: /^Theme/ }).click(); // dark, and the system's again
+    // All tabs of the terminal survive a reload of the page around it, also without storage.
+    const shell = page.frameLocator("[data-pane=terminal] iframe");
+    const prompt = () => shell.locator(".screen.shown .xterm-rows").getByText(/[#$]/).first().waitFor();
+    await prompt();
+    await shell.getByRole("button", { name: "New session" }).click();
+    await prompt();
+    await until("two tabs", async () => (await shell.locator(".tab").count()) === 2);
+    await until("both sessions are kept", async () => hub.named || new URL(page.url()).hash.split(",").length === 2, () => page.url());
+    await page.reload();
+    await prompt();
+    await until("two tabs again", async () => (await shell.locator(".tab").count()) === 2, () => shell.locator(".tab").count());
+    await page.emulateMedia({ colorScheme: "light" });
+    await page.goto(`${hub.at}/sandbox/timed/`);
     await page.locator(".box-header").getByRole("link", { name: "Sandboxes" }).click();
     await page.getByRole("heading", { name: /^Sandboxes/ }).waitFor();
     check(new URL(page.url()).origin === new URL(hub.at).origin, `the way back leads to ${page.url()}`);
@@ -50,7 +85,7 @@ async function visit(hub) {
     await page.goto(`${hub.at}/sandbox/timed/?panes=files,activity,terminal`);
     const pane = (id) => page.locator(`.pane[data-pane=${id}]`).frameLocator("iframe");
     await page.locator("footer").getByText("CPU").waitFor();
-    await pane("terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
+    await pane("terminal").locator(".screen.shown .xterm-rows").getByText(/[#$]/).first().waitFor();
     await pane("files").getByRole("treeitem").first().waitFor();
     await pane("activity").locator(".steps > li, .empty").filter({ hasText: /./ }).first().waitFor();
     await later(5); // what people open does wake it

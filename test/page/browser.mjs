@@ -51,7 +51,7 @@ export async function connect(endpoint, options = {}) {
 export async function axe(page, name) {
   if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
   const found = await page.evaluate(() => globalThis.axe.run(document, { iframes: false, resultTypes: ["violations"] }));
-  const serious = found.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
+  const serious = found.violations.filter((v) => v.impact !== "minor");
   check(serious.length === 0, `${name}: ${serious.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => `${n.html} ${n.failureSummary}`).slice(0, 3).join(" | ")}`).join("; ")}`);
 }
 

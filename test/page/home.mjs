@@ -69,7 +69,14 @@ await withPage(async (page) => {
   const { port } = site.address();
   const link = page.getByRole("link", { name: `:${port}` });
   await until("the port is shown", async () => (await link.count()) > 0 || /more/.test(await page.locator("footer").innerText()));
-  if (await link.count()) check((await link.getAttribute("href")).endsWith(`/proxy/${port}/`), "the port does not lead to its preview");
+  if (await link.count()) {
+    check((await link.getAttribute("href")).endsWith(`/proxy/${port}/`) && /node/.test(await link.innerText()), `the port does not lead to its preview, or lacks its program: ${await link.innerText()}`);
+    await page.getByRole("button", { name: `Copy the address of port ${port}` }).click();
+    await until("its address is copied", async () => (await page.evaluate(() => navigator.clipboard.readText())).endsWith(`/proxy/${port}/`));
+  }
+  const internal = (await (await fetch(`${direct}/v1/sandbox/ports`)).json()).data.filter((p) => p.internal).map((p) => `:${p.port}`);
+  const listed = await page.locator("footer .port a").allInnerTexts();
+  check(!listed.some((text) => internal.includes(text.split(" ")[0])), `ports of the sandbox itself are listed: ${listed}`);
   site.close();
 
   // On a phone one pane is shown; at 200 % nothing is hidden.
@@ -78,6 +85,23 @@ await withPage(async (page) => {
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
   await audit(page, "the sandbox's page on a telephone");
 });
+
+// On a phone the panes are chosen at the bottom of the page; all are visible without scrolling, at 200 % too.
+await withPage(async (page) => {
+  await page.goto(`${direct}/?panes=terminal,files,activity`);
+  const panes = page.getByRole("navigation", { name: "Panes" });
+  for (const viewport of [{ width: 390, height: 780 }, { width: 640, height: 400 }]) {
+    await page.setViewportSize(viewport);
+    for (const [id, name] of [["files", "Files"], ["activity", "Activity"], ["terminal", "Terminal"]]) {
+      const button = panes.getByRole("button", { name });
+      const spot = await button.boundingBox();
+      check(spot.x >= 0 && spot.x + spot.width <= viewport.width && spot.y + spot.height <= viewport.height && spot.y > viewport.height - 100, `${name} is at ${JSON.stringify(spot)} of ${JSON.stringify(viewport)}`);
+      await button.tap();
+      await until(`${name} is in front`, async () => (await box(page, id)).width > viewport.width - 10 && !(await pane(page, id).getAttribute("class")).includes("behind"));
+    }
+  }
+  await frame(page, "terminal").getByRole("toolbar", { name: "Keys" }).waitFor();
+}, { viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true });
 
 // Without a choice of the user, the panes are those in use. The browser does not run yet.
 const open = (page) => page.locator(".pane").evaluateAll((all) => all.map((one) => one.dataset.pane).join());
@@ -152,30 +176,35 @@ await withPage(async (page) => {
   await until("there is one connection", async () => (await page.locator("#screen canvas").count()) === 1, () => page.locator("#screen canvas").count());
 });
 
-// All panes over a slow connection: few files, and less than 300 kB.
-await withPage(async (page) => {
-  const devtools = await page.context().newCDPSession(page);
-  await devtools.send("Network.enable");
-  await devtools.send("Network.emulateNetworkConditions", { offline: false, latency: 150, downloadThroughput: -1, uploadThroughput: -1 });
-  const files = [];
-  const sizes = [];
-  page.on("requestfinished", (request) => {
-    if (/script|stylesheet|document/.test(request.resourceType())) files.push(request.url());
-    sizes.push(request.sizes().then((s) => [s.responseBodySize, request.url()], () => [0, ""]));
+// All panes over a slow connection: few files, and less than 300 kB. How long it takes is only printed.
+const usable = [];
+for (let turn = 0; turn < 3; turn++) {
+  await withPage(async (page) => {
+    const devtools = await page.context().newCDPSession(page);
+    await devtools.send("Network.enable");
+    await devtools.send("Network.emulateNetworkConditions", { offline: false, latency: 150, downloadThroughput: -1, uploadThroughput: -1 });
+    const files = [];
+    const sizes = [];
+    page.on("requestfinished", (request) => {
+      if (/script|stylesheet|document/.test(request.resourceType())) files.push(request.url());
+      sizes.push(request.sizes().then((s) => [s.responseBodySize, request.url()], () => [0, ""]));
+    });
+    const began = performance.now();
+    await page.goto(`${direct}/?panes=browser,terminal,files,activity`);
+    await page.getByRole("button", { name: "Terminal", exact: true }).waitFor();
+    usable.push(Math.round(performance.now() - began));
+    if (turn > 0) return;
+    await frame(page, "terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
+    await frame(page, "browser").locator("body.connected").waitFor();
+    await frame(page, "activity").locator(".steps > li").first().waitFor();
+    console.log(`home: all panes after ${Math.round(performance.now() - began)} ms, ${files.length} files`);
+    check(files.length <= 30, `the page loads ${files.length} files: ${files.join(" ")}`);
+    const all = await Promise.all(sizes);
+    const size = all.reduce((sum, [n]) => sum + n, 0);
+    check(size < 300_000, `the page and its panes have ${size} bytes: ${all.sort((a, b) => b[0] - a[0]).slice(0, 12).join(" ")}`);
   });
-  const began = performance.now();
-  await page.goto(`${direct}/?panes=browser,terminal,files,activity`);
-  await page.getByRole("button", { name: "Terminal", exact: true }).waitFor();
-  console.log(`home: usable after ${Math.round(performance.now() - began)} ms (target 1000)`);
-  await frame(page, "terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor();
-  await frame(page, "browser").locator("body.connected").waitFor();
-  await frame(page, "activity").locator(".steps > li").first().waitFor();
-  console.log(`home: all panes after ${Math.round(performance.now() - began)} ms, ${files.length} files`);
-  check(files.length <= 30, `the page loads ${files.length} files: ${files.join(" ")}`);
-  const all = await Promise.all(sizes);
-  const size = all.reduce((sum, [n]) => sum + n, 0);
-  check(size < 300_000, `the page and its panes have ${size} bytes: ${all.sort((a, b) => b[0] - a[0]).slice(0, 12).join(" ")}`);
-});
+}
+console.log(`home: usable after ${usable.sort((a, b) => a - b)[1]} ms, the median of ${usable} (target 1000)`);
 
 await withPage(async (page) => {
   await page.goto(`${cuttable}/?panes=files`);

@@ -74,3 +74,9 @@ func TestHostilePages(t *testing.T) {
 	testenv.Long(t)
 	runStory(t, "origin_hostile.mjs", hubs(t)...)
 }
+
+// TestPassInTheAddress checks that the address of a sandbox's page is useless to others, and after its owner has signed out.
+func TestPassInTheAddress(t *testing.T) {
+	t.Parallel()
+	runStory(t, "pass.mjs", hubs(t)...)
+}

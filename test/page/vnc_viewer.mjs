@@ -1,6 +1,6 @@
 // The page of the desktop in a real browser: display, mouse and keyboard, two viewers, resizing, a prefix.
 import http from "node:http";
-import { check, connect, until, withPage } from "./browser.mjs";
+import { axe, check, connect, until, withPage } from "./browser.mjs";
 
 const base = process.env.URL;
 
@@ -117,6 +117,37 @@ await withPage(async (viewer, context) => {
   await connected(viewer);
   await shows(viewer);
 });
+
+// On a telephone: a button opens the soft keyboard, whose text arrives; a row has the keys that it lacks. A person who has taken
+// over sees it by a frame.
+await withPage(async (viewer) => {
+  await viewer.goto(base + "/vnc/index.html?autoconnect=true&control=auto");
+  await connected(viewer);
+  check(await viewer.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+  await axe(viewer, "the desktop on a telephone");
+  await viewer.getByRole("button", { name: "Take over" }).tap();
+  await viewer.locator("body.taken.connected").waitFor();
+  const frame = await viewer.locator("main").evaluate((main) => [getComputedStyle(main).padding, getComputedStyle(main).backgroundColor]);
+  check(frame[0] === "4px" && frame[1] !== "rgba(0, 0, 0, 0)", `the frame is ${frame}`);
+  await target.evaluate(() => { const field = document.getElementById("text"); field.value = ""; field.focus(); });
+  await viewer.getByRole("button", { name: "Keyboard" }).tap();
+  check((await viewer.evaluate(() => document.activeElement.id)) === "typing", "the soft keyboard is not opened");
+  const text = () => target.evaluate(() => document.getElementById("text").value);
+  await viewer.keyboard.insertText("Hi ü€x");
+  await until("the text arrives", async () => (await text()) === "Hi ü€x", text);
+  await viewer.keyboard.press("Backspace");
+  await until("Backspace arrives", async () => (await text()) === "Hi ü€", text);
+  const tools = viewer.getByRole("toolbar", { name: "Keys" });
+  await tools.getByRole("button", { name: "Home" }).tap();
+  await viewer.keyboard.insertText("1");
+  await until("a key of the row arrives", async () => (await text()) === "1Hi ü€", text);
+  await tools.getByRole("button", { name: "Ctrl" }).tap();
+  await viewer.keyboard.insertText("a"); // selects all
+  await viewer.keyboard.insertText("2");
+  await until("Ctrl applies to the next key", async () => (await text()) === "2", text);
+  await viewer.getByRole("button", { name: "Hand back" }).tap();
+  await until("the frame is gone", async () => (await viewer.locator("body.taken").count()) === 0);
+}, { viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true });
 await target.close();
 await sandbox.close();
 site.close();

@@ -30,15 +30,15 @@ export function BoxHeader({ title = "", keys = [], commands = [] }) {
   useEffect(() => { if (name && !framed) document.title = [name, title].filter(Boolean).join(" · ") + " – Cove"; }, [name, title]);
   if (framed) return html`<h1 class="unseen">${title}</h1>`; // the page around it has the header
   const doing = me?.hub && me.id && !ended ? (/** @type {string} */ action) => `${me.hub}#sandbox/${encodeURIComponent(me.id)}/?do=${action}` : null;
-  return html`<div class="box-header"><nav aria-label="Sandbox">
+  return html`<nav class="box-header" aria-label="Sandbox"><div class="box-where">
       ${me?.hub ? html`<a class="brand" href=${me.hub} aria-label="Cove"><${Logo} /></a><a class="box-back" href=${me.hub}><${Sign} of="left" /><span>Sandboxes</span></a><span class="dim" aria-hidden="true">/</span>` : html`<span class="brand"><${Logo} /><span class="box-wide">Cove</span></span><span class="dim" aria-hidden="true">/</span>`}
       ${title ? html`<a class="box-name cut" href=${at("").href} title=${name}>${name || "Sandbox"}</a><span class="dim" aria-hidden="true">/</span><h1 class="cut">${title}</h1>` : html`<h1 class="box-name cut" title=${name}>${name || "Sandbox"}</h1>`}
       ${me && html`<span class="box-state"><span class=${`dot ${ended ? "bad" : dots[me.state] || ""}`}></span>${ended ? "deleted" : me.state}</span>`}
       ${me?.owner && html`<span class="dim cut box-owner" title="Owner">${visible(me.owner)}</span>`}
-      ${me?.expires && !ended && html`<${Left} me=${me} />`}</nav>
+      ${me?.expires && !ended && html`<${Left} me=${me} />`}</div>
     <span class="box-acts">${doing && html`${me?.expires && html`<a class="button" href=${doing("extend")}>Extend</a>`}<a class="button box-wide" href=${doing("share")}>Share</a><${More} doing=${doing} name=${name} />`}
       <span class="box-links"><a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a><a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener">Docs</a><button class="plain" title=${`Copy the address of the MCP server: ${at("mcp").href}`} onClick=${copyMcp}>MCP</button></span>
-      <${IconButton} sign="search" label="Go to (Ctrl+K)" onClick=${() => set("palette")} /><${IconButton} class="box-wide" sign="help" label="Keys (?)" onClick=${() => set("keys")} /><${Theme} /></span></div>
+      <${IconButton} sign="search" label="Go to (Ctrl+K)" onClick=${() => set("palette")} /><${IconButton} class="box-wide" sign="help" label="Keys (?)" onClick=${() => set("keys")} /><${Theme} /></span></nav>
     <${Notice} me=${me} name=${name} ended=${ended} />
     ${open === "palette" && html`<${Palette} commands=${[...commands, ...commandsOf(me?.hub || "", doing)]} onClose=${() => set("")} />`}
     ${open === "keys" && html`<${KeyList} keys=${keys} onClose=${() => set("")} />`}`;

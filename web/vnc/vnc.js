@@ -3,8 +3,9 @@
 // reconnect_delay, bar, start (false: until the user requests it, start neither display nor browser), control (auto: watch while an agent or another person is at work).
 import { BoxHeader } from "../box/header.js";
 import { mayConnect } from "../box/identity.js";
+import { fitKeyboard, keyRow } from "../ui/keyrow.js";
 import { hasExpired } from "../ui/session.js";
-import { html, render } from "../ui/ui.js";
+import { Toasts, html, render } from "../ui/ui.js";
 import RFB from "../vendor/novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);
@@ -163,6 +164,8 @@ function draw() {
   $("take").textContent = holding ? "Hand back" : "Take over";
   $("take").setAttribute("aria-pressed", String(holding));
   const who = holding ? "You have taken over: agents wait" : other() ? "Another person has taken over" : control.holder === "agent" ? "An agent is at work" : "";
+  document.body.classList.toggle("taken", holding);
+  document.body.classList.toggle("other", !holding && other());
   $("holder").textContent = who && watching() ? `${who}; you are watching` : who;
 }
 
@@ -229,7 +232,50 @@ async function offer() {
   }
 }
 
+// Keys of a soft keyboard change the text of a hidden field; the desktop gets the difference. The field is never empty, so that
+// Backspace changes it.
+const filler = "_".repeat(40);
+const keysyms = { Escape: 0xff1b, Tab: 0xff09, ArrowLeft: 0xff51, ArrowUp: 0xff52, ArrowRight: 0xff53, ArrowDown: 0xff54, Home: 0xff50, End: 0xff57, Backspace: 0xff08, Enter: 0xff0d, ctrl: 0xffe3, alt: 0xffe9 };
+let soft = filler;
+
+// symbolOf returns the key symbol of a character.
+function symbolOf(character) {
+  const code = character.codePointAt(0);
+  if (character === "\n") return keysyms.Enter;
+  return code < 0x100 ? code : 0x01000000 + code;
+}
+
+function sendKey(symbol, held) {
+  for (const name of ["ctrl", "alt"]) if (held[name]) rfb?.sendKey(keysyms[name], "", true);
+  rfb?.sendKey(symbol, "");
+  for (const name of ["alt", "ctrl"]) if (held[name]) rfb?.sendKey(keysyms[name], "", false);
+}
+
+function typed(event) {
+  const now = $("typing").value;
+  let same = 0;
+  while (same < now.length && same < soft.length && now[same] === soft[same]) same++;
+  for (let i = soft.length; i > same; i--) sendKey(keysyms.Backspace, row.take());
+  for (const character of now.slice(same)) sendKey(symbolOf(character), row.take());
+  soft = now;
+  if (!event.isComposing && (now.length < 10 || now.length > 400)) $("typing").value = soft = filler;
+}
+
+const row = keyRow($("keys"), (key, held) => sendKey(keysyms[key], held));
+fitKeyboard();
+$("typing").value = filler;
+$("typing").oninput = typed;
+for (const type of ["focus", "blur"]) $("typing").addEventListener(type, () => $("soft").setAttribute("aria-pressed", String(type === "focus")));
+$("soft").onpointerdown = (event) => event.preventDefault(); // the field keeps the focus
+$("soft").onclick = () => {
+  const field = $("typing");
+  if (document.activeElement === field) return field.blur();
+  field.focus({ preventScroll: true });
+  field.setSelectionRange(field.value.length, field.value.length);
+};
+
 render(html`<${BoxHeader} title="Desktop" />`, $("box"));
+render(html`<${Toasts} />`, $("toasts"));
 $("resize").value = ["scale", "remote", "off"].includes(given.get("resize")) ? given.get("resize") : "scale";
 $("view-only").checked = flag("view_only", false);
 // The bar is hidden by default in a frame of another page.
