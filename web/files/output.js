@@ -26,6 +26,6 @@ export function Output({ out }) {
 function Table({ table }) {
   const headed = table.rows.filter((row) => row.length > 0 && row.every((c) => c.head)).length;
   const row = (/** @type {import("./htmltable.js").Cell[]} */ cells) => html`<tr>${cells.map((c) => html`<${c.head ? "th" : "td"} colspan=${c.across > 1 ? c.across : undefined} rowspan=${c.down > 1 ? c.down : undefined}>${visible(c.text)}<//>`)}</tr>`;
-  return html`<div class="frame" tabindex="0" role="region" aria-label="Table"><table><thead>${table.rows.slice(0, headed).map(row)}</thead><tbody>${table.rows.slice(headed).map(row)}</tbody></table>
+  return html`<div class="frame" tabindex="0" role="group" aria-label="Table"><table><thead>${table.rows.slice(0, headed).map(row)}</thead><tbody>${table.rows.slice(headed).map(row)}</tbody></table>
     ${table.cut > 0 && html`<p class="dim">${table.cut} more rows are not shown.</p>`}${table.caption && html`<p class="dim">${visible(table.caption)}</p>`}</div>`;
 }

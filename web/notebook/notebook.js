@@ -172,7 +172,7 @@ function App() {
       <button disabled=${!sessions[session]} onClick=${() => setAsking("restart")}><${Sign} of="reload" />Restart</button></header>
     <${Connection} />
     ${error && html`<div class="notice bad" role="alert">${error} <button onClick=${() => setPath(`notebook-${Date.now()}.ipynb`)}>Start a new notebook</button></div>`}
-    <main tabindex="-1">${loaded !== path || session === "" ? !error && html`<div class="empty"><span class="spin"></span></div>` : book.cells.map((c, i) => html`<${CellView} key=${c.key} cell=${c} busy=${running.includes(c.key)} focus=${focus.key === c.key ? focus.turn : 0}
+    <main tabindex="-1">${loaded !== path || session === "" ? !error && html`<div class="empty"><span class="spin"></span></div>` : book.cells.map((c, i) => html`<${CellView} key=${c.key} cell=${c} number=${i + 1} busy=${running.includes(c.key)} focus=${focus.key === c.key ? focus.turn : 0}
         onChange=${(/** @type {string} */ source) => change(c.key, () => ({ source }))} onType=${() => change(c.key, (o) => ({ type: o.type === "code" ? "markdown" : "code" }))}
         onRun=${(/** @type {"next" | "below" | "stay"} */ how) => leave(i, how)}
         onDelete=${() => arrange((cells) => cells.filter((o) => o.key !== c.key))} onUp=${() => arrange((cells) => moved(cells, i, -1))} onAdd=${() => arrange((cells) => [...cells.slice(0, i + 1), newCell(), ...cells.slice(i + 1)])} />`)}
@@ -203,7 +203,7 @@ function moved(cells, i, by) {
 const keys = [["Shift+Enter", "Run the cell and go to the next one"], ["Ctrl+Enter", "Run the cell"], ["Alt+Enter", "Run the cell and add one below"], ["Ctrl+S", "Save the notebook"], ["Esc, Tab", "Leave the editor of a cell"]];
 
 /** CellView shows one cell. @param {any} props */
-function CellView({ cell, busy, focus, onChange, onType, onRun, onDelete, onUp, onAdd }) {
+function CellView({ cell, number, busy, focus, onChange, onType, onRun, onDelete, onUp, onAdd }) {
   const [editing, setEditing] = useState(cell.type === "code" || cell.source === "");
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const code = cell.type === "code";
@@ -213,7 +213,7 @@ function CellView({ cell, busy, focus, onChange, onType, onRun, onDelete, onUp, 
   const leave = (how) => { if (!code) setEditing(false); onRun(how); };
   /** @param {KeyboardEvent} e */
   const key = (e) => { if (e.key === "Enter" && e.target === box.current) { e.preventDefault(); if (e.shiftKey) onRun("next"); else setEditing(true); } };
-  return html`<section class="cell" aria-label=${code ? "Code cell" : "Text cell"} aria-busy=${String(busy)}><div class="n mono">${code ? `[${busy ? "*" : cell.count ?? " "}]` : ""}</div><div class="inner">
+  return html`<section class="cell" aria-label=${`${code ? "Code" : "Text"} cell ${number}`} aria-busy=${String(busy)}><div class="n mono">${code ? `[${busy ? "*" : cell.count ?? " "}]` : ""}</div><div class="inner">
     ${show ? html`<div class="shown" ref=${box} tabindex="0" onKeyDown=${key} onDblClick=${() => setEditing(true)}><${Markdown} text=${cell.source} /></div>`
       : html`<${Editor} key=${cell.type} text=${cell.source} code=${code} focus=${focus} onChange=${onChange} onLeave=${leave} />`}
     ${code && cell.outputs.length > 0 && html`<div class="outputs" role="log" aria-label="Output" tabindex="0">${cell.outputs.map((/** @type {any} */ out) => html`<${Output} out=${out} />`)}</div>`}</div>
