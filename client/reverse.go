@@ -110,5 +110,5 @@ func (r *reverse) connect(ctx context.Context, id string) {
 func (r *reverse) refuse(ctx context.Context, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listen.Write(ctx, websocket.MessageText, []byte(id))
+	_ = r.listen.Write(ctx, websocket.MessageText, []byte(id)) // if it fails, the listener ends
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/hub/network"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 )
 
 const reservedPort = "8080"
@@ -31,7 +32,8 @@ func newNetworked(t *testing.T) *networked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := setup{stores: stores{networks: store}, more: func(g *guestServer) {
+	many := func(c *egress.Config) { c.MaxConns = 4096 }
+	s := setup{hub: Config{changeEgress: many}, stores: stores{networks: store}, more: func(g *guestServer) {
 		g.mux.HandleFunc("GET /v1/sandbox/ports/{port}", func(w http.ResponseWriter, r *http.Request) {
 			port := r.PathValue("port")
 			fmt.Fprintf(w, `{"success":true,"data":{"port":%s,"reserved":%v}}`, port, port == reservedPort)
@@ -262,8 +264,8 @@ func TestNetworkFlood(t *testing.T) {
 		res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: "CONNECT"})
 		refused = err != nil || res.StatusCode != 200
 	}
-	if !refused {
-		t.Errorf("got %d connections, want a limit", len(open))
+	if want := 513; len(open) != want {
+		t.Errorf("got %d connections, want connection %d refused", len(open), want)
 	}
 	for _, c := range open {
 		c.Close()

@@ -191,7 +191,7 @@ func (l *listener) add(id string, conn *net.TCPConn) {
 // refuse resets a connection that nobody takes.
 func (l *listener) refuse(id string) {
 	if conn := l.take(id, l.port); conn != nil {
-		conn.SetLinger(0)
+		_ = conn.SetLinger(0)
 		conn.Close()
 	}
 }

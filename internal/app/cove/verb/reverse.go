@@ -50,14 +50,13 @@ func (v *Verbs) reverse(ctx context.Context, g *client.Guest, r reversal) error 
 	var dialer net.Dialer
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", r.address) }
 	worked, told := false, false
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxReconnect) {
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, maxReconnect) {
 		err := g.Reverse(ctx, r.port, dial, func() {
 			worked, told, pause = true, false, 100*time.Millisecond
 			fmt.Fprintf(v.Text.Out, "forwarding port %d of the sandbox to %s\n", r.port, r.address)
 		})
 		switch {
 		case ctx.Err() != nil:
-			return nil
 		case !worked || isFinal(err):
 			return err
 		case !told:
@@ -66,10 +65,10 @@ func (v *Verbs) reverse(ctx context.Context, g *client.Guest, r reversal) error 
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-time.After(pause):
 		}
 	}
+	return nil
 }
 
 // isFinal reports whether an attempt to reconnect would fail the same way.
