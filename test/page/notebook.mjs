@@ -54,7 +54,7 @@ await withPage(async (page) => {
   await write(page, 2, "from IPython.display import HTML, display\nprint('<img src=x onerror=alert(1)>')\ndisplay(HTML('<script>document.title=\"broken\"</script>'))");
   await shows(page, 2, "onerror");
   check((await page.title()) !== "broken" && (await page.locator("main img").count()) === 0, "output became markup");
-  // A table, such as a DataFrame, is shown as a table of texts, whatever the HTML around it is.
+  // A table, such as a DataFrame, is shown as a table of texts, regardless of the HTML around it.
   const hostile = `<style scoped>.x { color: red }</style><script>document.title = "broken"</script><table border="1" class="dataframe" onclick="alert(1)"><thead><tr style="text-align: right;"><th></th><th>name</th><th colspan="2">&lt;b&gt; &amp; &#960;</th></tr></thead><tbody><tr><th>0</th><td><img src=x onerror="document.title='broken'">Anna</td><td>1.5</td><td><a href="javascript:alert(1)">link</a></td></tr></tbody></table><p>1 rows × 3 columns</p>`;
   await write(page, 2, `class Frame:\n    def _repr_html_(self): return ${JSON.stringify(hostile)}\n    def __repr__(self): return "as text"\nFrame()`);
   await cells(page).nth(2).getByRole("table").waitFor();

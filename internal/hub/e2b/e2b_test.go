@@ -222,7 +222,7 @@ func (limiting) Abilities() sandbox.Abilities {
 // TestListed: a listed sandbox has all fields that clients require, even if some values are unknown.
 func TestListed(t *testing.T) {
 	t.Parallel()
-	s := &Service{Config{Provider: limiting{}, Sandboxes: lifecycle.New(lifecycle.Config{Provider: limiting{}, Metrics: metric.New()})}}
+	s := New(Config{Provider: limiting{}, Sandboxes: lifecycle.New(lifecycle.Config{Provider: limiting{}, Metrics: metric.New()})})
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	sb := sandbox.Sandbox{ID: "sb-0123456789abcdef", State: sandbox.Stopped, Created: created, Spec: sandbox.Spec{Environment: "aio"}}
 	sb.Spec.Resources = sandbox.Resources{CPULimit: 1500, MemoryLimit: 512 << 20, Disk: 1 << 30}

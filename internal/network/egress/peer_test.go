@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// TestPeers: programs reach a peer over every protocol, whatever the rules are, and never with a credential. Connections survive
+// TestPeers: programs reach a peer over every protocol, regardless of the rules, and never with a credential. Connections survive
 // a change of the rules. A name that stands for no peer any more is an ordinary name.
 func TestPeers(t *testing.T) {
 	t.Parallel()
