@@ -1,6 +1,11 @@
 package hub
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +34,8 @@ func TestMetricsOverTime(t *testing.T) {
 			q.Errorf("got %d samples after a minute", n)
 		}
 		all, err := q.inspect.AllMetrics(q.Context(), inspect.UserIn{})
-		if err != nil || len(all) != 1 || all[0].ID != sb.ID || all[0].Memory != 42 || len(all[0].Trend) < 11 || all[0].BusySince != nil {
+		if err != nil || len(all) != 1 || all[0].ID != sb.ID || all[0].Memory != 42 || len(all[0].Trend) < 11 || all[0].BusySince != nil ||
+			all[0].EndsAt != nil {
 			q.Errorf("got %+v, %v, want the usage of the sandbox", all, err)
 		}
 		q.after(2*time.Hour, sb)
@@ -65,4 +71,30 @@ func TestPastAndDeleted(t *testing.T) {
 			q.Errorf("got %+v, %v, want none after a day", list, err)
 		}
 	})
+}
+
+// TestActivityOfSandbox: the entries keep all fields, such as whether they failed, and do not wake the sandbox.
+func TestActivityOfSandbox(t *testing.T) {
+	t.Parallel()
+	entry := `{"id":1,"time":"2024-01-02T03:04:05Z","op":"bash_exec","kind":"bash","via":"rest","caller":"anna","key":"k",` +
+		`"input":"i","output":"o","error":"e","failed":true,"reads":true,"took_ms":1.5,"picture":true,"missed":2,` +
+		`"change":{"path":"a"},"changes":[{"path":"b"}]}`
+	r := newRig(t, setup{more: func(g *guestServer) {
+		g.mux.HandleFunc("GET /v1/sandbox/activity", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"entries":[%s]}`, entry)
+		})
+	}})
+	r.create(`{"name":"a"}`)
+	a := r.do("GET", "/api/v1/sandbox/a/activity", "")
+	var got, want any
+	if err := errors.Join(json.Unmarshal(a.Data, &got), json.Unmarshal([]byte("["+entry+"]"), &want)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %s, want %s", a.Data, entry)
+	}
+	r.do("POST", "/api/v1/sandbox/a/pause", "")
+	if a := r.do("GET", "/api/v1/sandbox/a/activity", ""); a.Status != http.StatusConflict || r.status("a") != "paused" {
+		t.Errorf("got %d, and the sandbox is %s; want 409 and paused", a.Status, r.status("a"))
+	}
 }

@@ -184,6 +184,9 @@ func TestOpenPagesDoNotWake(t *testing.T) {
 		me.Expires == nil || time.Until(*me.Expires) > 30*time.Minute || time.Until(*me.Expires) < 0 {
 		t.Errorf(`got %+v, want name "a", state "running", the hub %s, and the end in 30 minutes`, me, r.server.URL)
 	}
+	if !me.IfUnused || time.Until(*me.Expires) > 10*time.Minute {
+		t.Errorf("got the end %v, want the idle timeout, which is earlier than the timeout", me.Expires)
+	}
 	r.do("POST", "/api/v1/sandbox/a/pause", "")
 	if me := about().Data; me.State != "paused" {
 		t.Errorf(`got %+v, want state "paused"`, me)

@@ -19,7 +19,7 @@ const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${n
 const hostile = `<img src=x onerror="attacked=1">`;
 const trick = `${hostile}\u202etxt.exe\u001b[2J`;
 
-await api("sandbox", { name: "runaway", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, labels: { team: "growth" }, env: { NOTE: trick, MARKUP: hostile } });
+await api("sandbox", { name: "runaway", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1, labels: { team: "growth" }, env: { NOTE: trick, MARKUP: hostile } });
 await inside("runaway", "v1/bash/exec", { command: `exec -a '${hostile}' bash -c 'while :; do :; done'`, async_mode: true });
 await inside("runaway", "v1/bash/exec", { command: `printf '%s' 'changed' > "$HOME/report-${"x".repeat(3)}.txt"; echo '${hostile}' > "$HOME/a'b&c.txt"` });
 
@@ -32,7 +32,7 @@ await withPage(async (page) => {
   // The runaway is visible in the table: its bar is full, and after half a minute the row says so.
   const meter = page.getByRole("meter", { name: "CPU of runaway" });
   await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
-  check((await row(page, "runaway").innerText()).includes("of 0.3 CPU"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
+  check((await row(page, "runaway").innerText()).includes("of 0.3 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
   await row(page, "runaway").getByText("min left").waitFor();
   await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
   await page.getByRole("button", { name: "CPU", exact: true }).click();
@@ -54,7 +54,7 @@ await withPage(async (page) => {
   // Overview: charts, ports, and what happened.
   await inside("runaway", "v1/bash/exec", { command: "python3 -m http.server 9000 --bind 127.0.0.1", async_mode: true });
   await page.getByRole("link", { name: "Overview" }).click();
-  await page.getByRole("img", { name: /^CPU during the last .*: now .*limit 0.3 CPU$/ }).waitFor();
+  await page.getByRole("img", { name: /^CPU during the last .*: now .*limit 0.3 cores$/ }).waitFor();
   for (const title of ["Memory", "Disk", "Network"]) await page.getByRole("img", { name: new RegExp(`^${title} during the last`) }).waitFor();
   await page.getByRole("link", { name: "9000" }).waitFor();
   await page.locator(".events").getByText("created", { exact: true }).waitFor();
@@ -68,7 +68,17 @@ await withPage(async (page) => {
 
   // The other tabs. What the sandbox says is text.
   await page.getByRole("link", { name: "Activity" }).click();
-  await page.locator(".steps > li").getByText("bash_exec").first().waitFor();
+  const steps = page.locator(".steps > li");
+  await steps.getByText("bash_exec").first().waitFor();
+
+  // Reads are hidden until requested, and a command with an exit code other than 0 is a failure.
+  await inside("runaway", "v1/file/read", { file: "/etc/hostname" });
+  await inside("runaway", "v1/bash/exec", { command: "exit 3" });
+  await steps.filter({ hasText: "exit 3" }).getByText("failed", { exact: true }).waitFor();
+  check((await steps.getByText("file_read").count()) === 0, "reads are shown");
+  await page.getByLabel("reads").check();
+  await steps.getByText("file_read").first().waitFor();
+  await page.getByLabel("reads").uncheck();
   await page.getByRole("link", { name: "Logs" }).click();
   await page.getByLabel("Logs").waitFor();
   await page.getByRole("link", { name: "Changed files" }).click();

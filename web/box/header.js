@@ -4,6 +4,7 @@ import { resume, useLife } from "./identity.js";
 import { KeyList, Palette, commandsOf, copyMcp, framed, useKeys } from "./palette.js";
 
 const soon = 10 * 60_000; // from here on, the time left is shown as a warning
+const soonUnused = 2 * 60_000; // every unused sandbox gets there, so not earlier
 
 /** left formats the time until a moment. @param {number} ms */
 export function left(ms) {
@@ -70,7 +71,7 @@ function Left({ me }) {
     const timer = setTimeout(() => tick(Date.now()), rest < 61_000 ? 1000 : 10_000);
     return () => clearTimeout(timer);
   }, [now, end]);
-  return html`<time class=${`box-left ${rest < soon ? "soon" : ""}`} datetime=${me.expires} title=${`${verbs[me.on_end] || "Ends"} at ${new Date(end).toLocaleString()}`}>${left(rest)}</time>`;
+  return html`<time class=${`box-left ${rest < (me.if_unused ? soonUnused : soon) ? "soon" : ""}`} datetime=${me.expires} title=${`${verbs[me.on_end] || "Ends"} at ${new Date(end).toLocaleString()}`}>${me.if_unused ? `${verbs[me.on_end] || "Ends"} if unused: ` : ""}${left(rest)}</time>`;
 }
 
 /** @type {Record<string, string>} */

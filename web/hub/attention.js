@@ -14,7 +14,7 @@ function itemsOf(all, usage) {
     const fault = faultOf(sb, usage.get(sb.id));
     const end = endOf(sb);
     if (fault?.bad) out.push({ key: `${sb.id} ${fault.text.replace(/[0-9].*/, "")}`, sb, text: fault.text, bad: true, tab: fault.tab });
-    else if (end.soon && sb.status !== "failed") out.push({ key: `${sb.id} ends ${sb.expires_at}`, sb, text: end.more, bad: false, tab: "" });
+    else if (end.soon && sb.status !== "failed") out.push({ key: `${sb.id} ends ${end.unused}`, sb, text: end.more, bad: false, tab: "" });
   }
   return out.sort((a, b) => Number(b.bad) - Number(a.bad));
 }

@@ -1,8 +1,8 @@
 // The dashboard of the hub: all sandboxes, each of them in detail, and its administration. The API decides what each caller sees.
-import { Connection, IconButton, Logo, Sign, Toasts, at, call, fail, html, nextTheme, recall, render, toast, useEffect, useState } from "../ui/ui.js";
+import { Connection, IconButton, Logo, Sign, Toasts, at, call, fail, html, nextTheme, recall, render, toast, useEffect, useMemo, useState } from "../ui/ui.js";
 import { Attention } from "./attention.js";
 import { Sandboxes } from "./list.js";
-import { useSandboxes, useUsage } from "./live.js";
+import { fresh, useSandboxes, useUsage } from "./live.js";
 import { One } from "./one.js";
 import { Keys as Shortcuts } from "./palette.js";
 import { Records } from "./record.js";
@@ -29,8 +29,9 @@ function App() {
   const ready = Boolean(who && hub);
   const admin = who?.role === "admin";
   const reader = who?.role === "viewer";
-  const all = useSandboxes(admin, ready);
+  const listed = useSandboxes(admin, ready);
   const usage = useUsage(admin, ready);
+  const all = useMemo(() => fresh(listed, usage), [listed, usage]);
   const shown = places.filter(([id, , , keys]) => (admin || !adminOnly.includes(id)) && (!keys || hub?.tenants));
   const one = place === "sandbox" && item;
   const [id, name, Shown] = shown.find(([p]) => p === (one ? "sandboxes" : place)) || shown[0];

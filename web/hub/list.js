@@ -17,7 +17,7 @@ export const actionsOf = (show) => ({
   resume: (list) => act("Resumed", list, (sb) => call(box(sb, sb.status === "paused" ? "resume" : "start"), { body: {} })),
   fork: (list) => act("Forked", list, (sb) => call(box(sb, "fork"), { body: { count: 1 } })),
   snapshot: (list) => act("Took a snapshot of", list, (sb) => call(box(sb, "snapshot"), { body: { snapshot: `${sb.name.slice(0, 40)}-${stamp()}` } })),
-  extend: (list) => act("Extended", list, (sb) => call(box(sb, "extend"), { body: {} })),
+  extend: (list) => act("Extended", list, (sb) => call(box(sb, "extend"), { body: sb.expires_at ? {} : { timeout: -1 } })),
   delete: (list) => show(html`<${Ask} title="Delete" danger text=${`Delete ${list.length === 1 ? `the sandbox ${list[0].name} with everything in it` : `${list.length} sandboxes with everything in them`}?`} action="Delete" onClose=${() => show(null)} onYes=${() => act("Deleted", list, (sb) => call(box(sb), { method: "DELETE" }), undoable(list))} />`),
 });
 

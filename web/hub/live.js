@@ -3,7 +3,7 @@ import { call, fail, follow, usePoll, useEffect, useState } from "../ui/ui.js";
 import { api, everybody } from "./sandbox.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
-/** @typedef {{ id: string, cpu: number, cpu_limit: number, memory: number, memory_limit: number, disk: number, disk_limit: number, pids: number, busy_since: string | null, trend: number[] }} Usage */
+/** @typedef {{ id: string, cpu: number, cpu_limit: number, memory: number, memory_limit: number, disk: number, disk_limit: number, pids: number, busy_since: string | null, last_active_at: string, ends_at: string | null, end_action?: string, trend: number[] }} Usage */
 
 /** useSandboxes returns all sandboxes that the caller may see. @param {boolean} admin @param {boolean} on @returns {Sandbox[] | null} */
 export function useSandboxes(admin, on) {
@@ -51,6 +51,11 @@ export function useSandboxes(admin, on) {
     return () => { stop?.(); document.removeEventListener("visibilitychange", turn); };
   }, [on]);
   return all && [...all.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+}
+
+/** fresh returns sandboxes with what use changes without an event. @param {Sandbox[] | null} all @param {Map<string, Usage>} usage */
+export function fresh(all, usage) {
+  return all && all.map((sb) => { const u = usage.get(sb.id); return u ? { ...sb, last_active_at: u.last_active_at, ends_at: u.ends_at, end_action: u.end_action } : sb; });
 }
 
 /** useUsage returns the latest usage of each sandbox, by ID. @param {boolean} admin @param {boolean} on @returns {Map<string, Usage>} */

@@ -41,7 +41,7 @@ function Header({ sb, show, reader, hub }) {
     <div class="grow who"><h2>${sb.name}</h2><div class="row facts"><span class="tag"><span class=${`dot ${dots[sb.status] || ""}`}></span>${sb.status}</span>
       <span class=${end.soon ? "tag warn" : "dim"} title=${end.more}>${end.text}</span><span class="dim">${sb.image || sb.environment}</span>${sb.user && html`<span class="dim">${sb.user}</span>`}<span class="dim mono">${sb.id}</span></div></div>
     <div class="row doing"><a class="button primary" href=${address(sb)} target="_blank" rel="noopener"><${Sign} of="open" />Open</a>
-      ${!reader && sb.expires_at && html`<button onClick=${() => actions.extend([sb])}><${Sign} of="clock" />Extend</button>`}
+      ${!reader && sb.ends_at && html`<button onClick=${() => actions.extend([sb])}><${Sign} of="clock" />Extend</button>`}
       ${!reader && hub.tenants && html`<button onClick=${() => show(html`<${Share} sb=${sb} onClose=${() => show(null)} />`)}><${Sign} of="share" />Share</button>`}
       ${!reader && html`<button onClick=${() => actions[sleeps(sb) ? "resume" : "pause"]([sb])}><${Sign} of=${sleeps(sb) ? "play" : "pause"} />${sb.status === "paused" ? "Resume" : sleeps(sb) ? "Start" : "Pause"}</button>`}
       ${able.map((name) => html`<button key=${name} onClick=${() => actions[name]([sb])}><${Sign} of=${name === "fork" ? "fork" : "camera"} />${name === "fork" ? "Fork" : "Snapshot"}</button>`)}

@@ -5,18 +5,24 @@ import { ago, bytes, html, plain, span } from "../ui/ui.js";
 /** @typedef {import("./live.js").Usage} Usage */
 
 /** @type {Record<string, string>} */
-const verbs = { delete: "deleted", stop: "stopped", pause: "paused" };
+export const verbs = { delete: "deleted", stop: "stopped", pause: "paused" };
+const soonAtTimeout = 600;
+const soonUnused = 120; // every unused sandbox gets there, so not earlier
 
-/** endOf describes when a sandbox ends. @param {Sandbox} sb @returns {{ text: string, more: string, soon: boolean, at: number }} */
+/** hourOf formats the time of day of a moment. @param {number} at */
+const hourOf = (at) => new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+
+/** endOf describes the first deadline of a sandbox: its timeout, or its idle timeout, which use postpones. @param {Sandbox} sb @returns {{ text: string, more: string, soon: boolean, at: number, unused: boolean }} */
 export function endOf(sb) {
-  const at = sb.expires_at || sb.ends_at;
-  if (!at) return { text: "no end", more: "It has no timeout.", soon: false, at: Infinity };
-  const time = new Date(at).getTime();
-  const left = (time - Date.now()) / 1000;
-  const action = verbs[sb.expires_at ? sb.timeout_policy : sb.end_action] || "ended";
-  const when = `${action} at ${new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}`;
-  if (sb.expires_at) return { text: `${span(left)} left`, more: `It is ${when}.`, soon: left < 600, at: time };
-  return { text: `${action} after ${span(left)} unused`, more: `It is ${when} if it is not used.`, soon: false, at: time };
+  const timeout = sb.expires_at ? new Date(sb.expires_at).getTime() : Infinity;
+  const at = Math.min(timeout, sb.ends_at ? new Date(sb.ends_at).getTime() : Infinity);
+  if (at === Infinity) return { text: "no end", more: "It has no timeout.", soon: false, at, unused: false };
+  const left = (at - Date.now()) / 1000;
+  const last = `${verbs[sb.timeout_policy] || "ended"} at ${hourOf(timeout)}`;
+  if (at === timeout) return { text: `${span(left)} left`, more: `It is ${last}.`, soon: left < soonAtTimeout, at, unused: false };
+  const action = verbs[sb.end_action] || "ended";
+  return { text: `${action} after ${span(left)} unused`, more: `It is ${action} at ${hourOf(at)} if it is not used${timeout < Infinity ? `, and ${last} in any case` : ""}.`,
+    soon: left < soonUnused && sb.end_action === "delete", at, unused: true };
 }
 
 /** share returns the part of a limit that is in use, in percent; NaN without a limit. @param {number} used @param {number} limit */
@@ -49,7 +55,7 @@ export function Bar({ label, used, limit, text }) {
 export const useOf = (used, limit) => (used < 0 ? "–" : limit > 0 ? `${bytes(used)} of ${bytes(limit)}` : bytes(used));
 
 /** coresOf formats the use of processors with its limit. @param {number} used @param {number} limit */
-export const coresOf = (used, limit) => (used < 0 ? "–" : limit > 0 ? `${cores(used)} of ${cores(limit)} CPU` : `${cores(used)} CPU`);
+export const coresOf = (used, limit) => (used < 0 ? "–" : limit > 0 ? `${cores(used)} of ${cores(limit)} cores` : `${cores(used)} ${used === 1 ? "core" : "cores"}`);
 
 /** clock shows a time. @param {string} time */
 export function clock(time) {

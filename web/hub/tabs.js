@@ -4,7 +4,7 @@ import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, 
 import { Chart } from "./chart.js";
 import { entriesOf, sound } from "./record.js";
 import { act, address, api, box, link, nameRule } from "./sandbox.js";
-import { clock, cores, coresOf, useOf } from "./state.js";
+import { clock, coresOf, useOf } from "./state.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 /** @typedef {import("../activity/replay.js").Entry} Entry */
@@ -29,7 +29,7 @@ export function Overview({ sb, reader }) {
   const of = (/** @type {string[]} */ ...names) => samples.map((/** @type {any} */ s) => ({ time: s.time, values: names.map((n) => s[n]) }));
   return html`
     ${fault ? html`<div class="card empty">${fault}</div>` : html`<div class="charts">
-      <${Chart} title="CPU" now=${last ? coresOf(last.cpu, metrics.cpu_limit) : "–"} samples=${of("cpu")} limit=${metrics?.cpu_limit} format=${(/** @type {number} */ n) => `${cores(n)} CPU`} gap=${metrics?.interval_seconds || 5} />
+      <${Chart} title="CPU" now=${last ? coresOf(last.cpu, metrics.cpu_limit) : "–"} samples=${of("cpu")} limit=${metrics?.cpu_limit} format=${(/** @type {number} */ n) => coresOf(n, 0)} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Memory" now=${last ? useOf(last.memory, metrics.memory_limit) : "–"} samples=${of("memory")} limit=${metrics?.memory_limit} format=${bytes} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Disk" now=${last ? useOf(last.disk, metrics.disk_limit) : "–"} samples=${of("disk")} limit=${metrics?.disk_limit} format=${bytes} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Network" now=${last ? `↓ ${rate(last.received)}  ↑ ${rate(last.sent)}` : "–"} samples=${of("received", "sent")} names=${["received", "sent"]} format=${rate} gap=${metrics?.interval_seconds || 5} /></div>`}
@@ -60,7 +60,7 @@ export function Processes({ sb, show }) {
     text=${`${signal === "KILL" ? "Kill" : "Ask"} process ${p.pid} (${plain(p.command)})${signal === "KILL" ? "? It loses unsaved data." : " to end?"}`} />`);
   const head = (/** @type {string} */ name, /** @type {string} */ title) => html`<th aria-sort=${by === name ? "ascending" : undefined}><button class="plain sort" onClick=${() => setBy(name)}>${title}<span aria-hidden="true">${by === name ? "▴" : ""}</span></button></th>`;
   return html`<div class="board cards" tabindex="0" role="region" aria-label="Processes"><table><thead><tr>${head("pid", "PID")}${head("name", "Program")}${head("cpu", "CPU")}${head("memory", "Memory")}${head("age", "Runs for")}<th>User</th><th><span class="unseen">Actions</span></th></tr></thead>
-    <tbody>${shown.map((p) => html`<tr key=${`${p.pid} ${p.started}`}><td class="mono">${p.pid}</td><td class="command" title=${plain(p.command)}><b>${plain(p.name)}</b> <span class="dim mono">${plain(p.command)}</span></td><td class=${p.cpu >= 0.9 ? "bad" : ""}>${cores(p.cpu)} CPU</td><td>${bytes(p.memory)}</td><td>${span(p.age_seconds)}</td><td>${plain(p.user)}</td>
+    <tbody>${shown.map((p) => html`<tr key=${`${p.pid} ${p.started}`}><td class="mono">${p.pid}</td><td class="command" title=${plain(p.command)}><b>${plain(p.name)}</b> <span class="dim mono">${plain(p.command)}</span></td><td class=${p.cpu >= 0.9 ? "bad" : ""}>${coresOf(p.cpu, 0)}</td><td>${bytes(p.memory)}</td><td>${span(p.age_seconds)}</td><td>${plain(p.user)}</td>
       <td class="acts">${p.server ? html`<span class="dim">part of the sandbox</span>` : html`<button onClick=${() => ask(p, "TERM")} aria-label=${`End ${plain(p.name)} (${p.pid})`}>End</button> <button class="danger" onClick=${() => ask(p, "KILL")} aria-label=${`Kill ${plain(p.name)} (${p.pid})`}>Kill</button>`}</td></tr>`)}</tbody></table></div>`;
 }
 

@@ -263,7 +263,8 @@ const units = { Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, k: 1e3, M: 1
 export function quantity(text, cpu) {
   const [, number, unit] = /^([0-9.]+)([a-zA-Z]*)$/.exec(text || "") || [];
   if (number === undefined || (unit && unit !== "m" && !units[unit])) return text || "–";
-  if (cpu) return `${Number(number) / (unit === "m" ? 1000 : 1)} CPU`;
+  const count = Number(number) / (unit === "m" ? 1000 : 1);
+  if (cpu) return `${count} ${count === 1 ? "core" : "cores"}`;
   return bytes(Number(number) * (units[unit] || 1));
 }
 

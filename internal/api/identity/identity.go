@@ -9,12 +9,14 @@ const Path = "/v1/sandbox/identity"
 
 // Identity describes a sandbox to people who use its pages.
 type Identity struct {
-	Name    string     `json:"name" doc:"Name of the sandbox; without a hub, the name of the machine"`
-	ID      string     `json:"id" doc:"ID of the sandbox at its hub; empty without a hub"`
-	Owner   string     `json:"owner" doc:"Owner of the sandbox; empty if the hub has no tenants"`
-	State   string     `json:"state" doc:"running, paused, stopped, failed, creating or deleting"`
-	Message string     `json:"message" doc:"Reason for the state, if there is one"`
-	Expires *time.Time `json:"expires" doc:"When the timeout of the sandbox is reached; null: never"`
-	OnEnd   string     `json:"on_end" doc:"What happens then: delete, stop or pause"`
-	Hub     string     `json:"hub" doc:"URL of the hub's page; empty if the caller cannot use it"`
+	Name    string `json:"name" doc:"Name of the sandbox; without a hub, the name of the machine"`
+	ID      string `json:"id" doc:"ID of the sandbox at its hub; empty without a hub"`
+	Owner   string `json:"owner" doc:"Owner of the sandbox; empty if the hub has no tenants"`
+	State   string `json:"state" doc:"running, paused, stopped, failed, creating or deleting"`
+	Message string `json:"message" doc:"Reason for the state, if there is one"`
+	Hub     string `json:"hub" doc:"URL of the hub's page; empty if the caller cannot use it"`
+
+	Expires  *time.Time `json:"expires" doc:"When the first deadline of the sandbox is reached: its timeout, or its idle timeout; null: never"`
+	OnEnd    string     `json:"on_end" doc:"What happens then: delete, stop or pause"`
+	IfUnused bool       `json:"if_unused" doc:"Whether use of the sandbox postpones that time"`
 }

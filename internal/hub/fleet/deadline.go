@@ -27,9 +27,6 @@ func Expiry(sb sandbox.Sandbox) (time.Time, bool) {
 	return at, true
 }
 
-// EndPolicy is what happens to a sandbox at its Expiry.
-func EndPolicy(sb sandbox.Sandbox) sandbox.IdlePolicy { return expired.action(sb.Spec.Lifetime) }
-
 // canIdle reports whether the idle policy applies to a sandbox in its state.
 func canIdle(sb sandbox.Sandbox) bool {
 	switch sb.State {

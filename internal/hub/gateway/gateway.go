@@ -43,6 +43,8 @@ type Fleet interface {
 	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
 	Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Duration) (*fleet.Box, error)
 	Visit(ctx context.Context, sb sandbox.Sandbox) (*fleet.Box, error)
+	// LastActive is the time at which a sandbox was last used.
+	LastActive(sandbox.Sandbox) time.Time
 }
 
 // Config of a Gateway.

@@ -42,8 +42,9 @@ func (p policy) hubURL(q request) string {
 func (g *Gateway) describe(w http.ResponseWriter, r *http.Request, d decision) {
 	sb := d.sandbox
 	me := identity.Identity{Name: sb.Spec.Name, ID: sb.ID, Owner: sb.Spec.Owner, State: string(sb.State), Message: sb.Message, Hub: d.location}
-	if at, ok := fleet.Expiry(sb); ok {
-		me.Expires, me.OnEnd = &at, string(fleet.EndPolicy(sb))
+	if at, action, ok := fleet.Deadline(sb, g.Fleet.LastActive(sb)); ok {
+		expiry, expires := fleet.Expiry(sb)
+		me.Expires, me.OnEnd, me.IfUnused = new(at.UTC()), string(action), !expires || at.Before(expiry)
 	}
 	body, err := op.JSON(struct {
 		op.Envelope

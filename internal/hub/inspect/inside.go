@@ -112,6 +112,8 @@ type ActivityEntry struct {
 	Input   string          `json:"input"`
 	Output  string          `json:"output"`
 	Error   string          `json:"error"`
+	Failed  bool            `json:"failed" doc:"Whether it failed, the command exited with a code other than 0, or the code raised"`
+	Reads   bool            `json:"reads" doc:"Whether the operation itself changes nothing"`
 	Took    float64         `json:"took_ms"`
 	Picture bool            `json:"picture"`
 	Missed  int             `json:"missed"`

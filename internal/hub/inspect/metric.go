@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/meter"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -57,12 +58,16 @@ type Usage struct {
 	User   string `json:"user,omitempty"`
 	Status string `json:"status"`
 	Limits
-	CPU       float64    `json:"cpu" doc:"Cores in use; -1: unknown"`
-	Memory    int64      `json:"memory" doc:"Bytes; -1: unknown"`
-	Disk      int64      `json:"disk" doc:"Bytes; -1: unknown"`
-	Pids      int64      `json:"pids" doc:"Processes and threads; -1: unknown"`
-	BusySince *time.Time `json:"busy_since" doc:"Since when it uses at least 90 % of its CPU limit; null: it does not"`
-	Trend     []float64  `json:"trend" doc:"Cores in use in each sample of the last two minutes, oldest first"`
+	CPU    float64 `json:"cpu" doc:"Cores in use; -1: unknown"`
+	Memory int64   `json:"memory" doc:"Bytes; -1: unknown"`
+	Disk   int64   `json:"disk" doc:"Bytes; -1: unknown"`
+	Pids   int64   `json:"pids" doc:"Processes and threads; -1: unknown"`
+	// Use changes them without an event.
+	LastActive time.Time  `json:"last_active_at" doc:"Time of last use"`
+	EndsAt     *time.Time `json:"ends_at" doc:"Time at which the first policy applies if the sandbox is not used; null: never"`
+	EndAction  string     `json:"end_action,omitempty" doc:"Action at that time: delete, stop or pause"`
+	BusySince  *time.Time `json:"busy_since" doc:"Since when it uses at least 90 % of its CPU limit; null: it does not"`
+	Trend      []float64  `json:"trend" doc:"Cores in use in each sample of the last two minutes, oldest first"`
 }
 
 // limitsOf returns the limits of a sandbox that the provider enforces.
@@ -99,7 +104,10 @@ func (s *Service) AllMetrics(ctx context.Context, in UserIn) ([]Usage, error) {
 	out := []Usage{}
 	for _, sb := range list {
 		u := Usage{ID: sb.ID, Name: sb.Spec.Name, User: sb.Spec.Owner, Status: string(sb.State), Limits: s.limitsOf(sb),
-			CPU: -1, Memory: -1, Disk: -1, Pids: -1, Trend: []float64{}}
+			CPU: -1, Memory: -1, Disk: -1, Pids: -1, Trend: []float64{}, LastActive: s.Fleet.LastActive(sb).UTC()}
+		if at, action, ok := fleet.Deadline(sb, u.LastActive); ok {
+			u.EndsAt, u.EndAction = new(at.UTC()), string(action)
+		}
 		s.Meter.Watch(sb.ID)
 		samples := s.Meter.Samples(sb.ID)
 		if n := len(samples); n > 0 && sb.State == sandbox.Running {
