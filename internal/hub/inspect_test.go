@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/hub/inspect"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // TestMetricsOverTime: samples are taken every 5 seconds since the first request, for an hour, and stop with the sandbox.
@@ -58,6 +59,7 @@ func TestPastAndDeleted(t *testing.T) {
 		if err != nil || len(past) < 2 || past[0].Type != "paused" || past[len(past)-1].Type != "created" {
 			q.Errorf("got %+v, %v, want it created and paused", past, err)
 		}
+		q.history.Add(string(sandbox.Exceeded), time.Now(), sb, "out of memory: python3 was killed")
 		for _, name := range []string{"a", "b"} {
 			q.delete(name)
 		}
@@ -65,6 +67,13 @@ func TestPastAndDeleted(t *testing.T) {
 		if err != nil || len(list) != 2 || list[0].Name != "b" || list[0].Restore || !list[1].Restore ||
 			!strings.Contains(list[1].Reason, "its owner requested it") {
 			q.Errorf("got %+v, %v, want both with the reason, and a restorable", list, err)
+		}
+		if h := list[1].History; len(h) < 3 || !h[0].Bad || !strings.Contains(h[0].Message, "out of memory") || h[1].Type != "paused" {
+			q.Errorf("got %+v, want that it ran out of memory after it was paused", h)
+		}
+		past, err = q.inspect.Past(q.Context(), lifecycle.NameIn{Name: "a"})
+		if err != nil || len(past) != len(list[1].History)+1 || past[0].Type != "deleted" {
+			q.Errorf("got %+v, %v, want the history of the deleted sandbox", past, err)
 		}
 		q.after(25*time.Hour, sb)
 		if list, err := q.inspect.Deleted(q.Context(), inspect.UserIn{}); err != nil || len(list) != 0 {

@@ -123,6 +123,27 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Deleted", exact: true }).click();
   await page.getByRole("row", { name: /runaway/ }).getByText("its owner requested it").waitFor();
   await audit(page, "deleted sandboxes");
+
+  // Why sandboxes died, with one click: no memory, and its timeout.
+  await api("sandbox", { name: "greedy", memory_limit: "128Mi", timeout: 60 });
+  await inside("greedy", "v1/bash/exec", { command: "python3 -c 'x = bytearray(1 << 30)'" });
+  const greedy = await api("sandbox/greedy");
+  await until("it ran out of memory", async () => (await api("sandbox/greedy/history")).some((m) => m.bad), async () => JSON.stringify(await api("sandbox/greedy/history")));
+  await api("sandbox/greedy", undefined, "DELETE");
+  const brief = await api("sandbox?full=true", { name: "brief", timeout: 0.05 });
+  await until("the timeout is reached", async () => (await api("deleted")).some((d) => d.name === "brief"));
+  await page.reload();
+  await page.getByRole("button", { name: "Deleted", exact: true }).click();
+  await page.getByRole("row", { name: /brief/ }).getByText("its timeout was reached").waitFor();
+  await page.getByRole("row", { name: /greedy/ }).getByText(/memory/).waitFor();
+  await page.getByRole("link", { name: "greedy" }).click();
+  await page.locator(".ended .events li").filter({ hasText: /memory/ }).first().waitFor();
+  await audit(page, "why a sandbox died");
+  for (const [sb, why] of [[greedy, "its owner requested it"], [brief, "its timeout was reached"]]) {
+    await page.goto(`${base}/#sandbox/${sb.id}`);
+    await page.locator(".ended").getByText(why).waitFor();
+  }
+  await page.goto(`${base}/#sandboxes`);
   check(!(await page.evaluate(() => globalThis.attacked)), "content of a sandbox ran in the page");
 
   // On a phone: cards, and the navigation at the bottom.

@@ -110,6 +110,9 @@ function Row({ sb, usage, picked, onPick, admin, actions, reader }) {
       <${IconButton} sign="trash" label=${`Delete ${sb.name}`} onClick=${() => actions.delete([sb])} />`}</td></tr>`;
 }
 
+/** faultsOf returns the last problems of a deleted sandbox, which may explain its end. @param {any} d @returns {any[]} */
+const faultsOf = (d) => (d.history || []).filter((/** @type {any} */ m) => m.bad && m.message).slice(0, 2);
+
 /** Deleted lists the sandboxes that were deleted during the last day, and why. @param {{ admin: boolean, text: string }} props */
 function Deleted({ admin, text }) {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
@@ -124,6 +127,6 @@ function Deleted({ admin, text }) {
   const shown = list.filter((d) => `${d.name} ${d.user || ""} ${d.reason}`.toLowerCase().includes(text));
   if (shown.length === 0) return html`<div class="card empty">No sandbox was deleted during the last day.</div>`;
   return html`<div class="board cards" tabindex="0" role="region" aria-label="Deleted sandboxes"><table><thead><tr><th>Name</th>${admin && html`<th>Owner</th>`}<th>Deleted</th><th>Why</th><th><span class="unseen">Actions</span></th></tr></thead>
-    <tbody>${shown.map((d) => html`<tr key=${d.id}><td class="name">${d.name}</td>${admin && html`<td>${d.user || "–"}</td>`}<td title=${new Date(d.deleted_at).toLocaleString()}>${ago(d.deleted_at)} ago</td><td class="why">${plain(d.reason)}</td>
+    <tbody>${shown.map((d) => html`<tr key=${d.id}><td class="name"><a href=${link(d)}>${d.name}</a></td>${admin && html`<td>${d.user || "–"}</td>`}<td title=${new Date(d.deleted_at).toLocaleString()}>${ago(d.deleted_at)} ago</td><td class="why">${plain(d.reason)}${faultsOf(d).map((m) => html`<span class="fault bad">${plain(m.message)}</span>`)}</td>
       <td class="acts">${records.has(d.id) && html`<a class="button" href=${`#records/${encodeURIComponent(d.id)}`}><${Sign} of="play" />Record</a> `}${d.restorable && html`<button onClick=${() => restore(d)}>Restore</button>`}</td></tr>`)}</tbody></table></div>`;
 }

@@ -4,6 +4,7 @@ import { actionsOf } from "./list.js";
 import { address, api, box, dots, everybody, link, sleeps } from "./sandbox.js";
 import { Links, Share } from "./share.js";
 import { endOf } from "./state.js";
+import { Story } from "./story.js";
 import { Activity, Files, Logs, Overview, Processes, Settings, Snapshots } from "./tabs.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
@@ -62,5 +63,6 @@ function Gone({ id, name, admin }) {
   const restore = () => call(box(past, "undelete"), { body: {} }).then(() => toast(`Restored ${past.name}. It is stopped; the next use starts it.`), fail);
   return html`<div class="card ended" role="status"><h2>${past ? `${past.name} was deleted ${ago(past.deleted_at)} ago` : `${name === "Sandbox" ? "This sandbox" : name} does not exist`}</h2>
     <p>${past ? `Reason: ${plain(past.reason)}.` : "It was deleted more than a day ago, or you have no access to it."}</p>
+    ${past?.history?.length > 0 && html`<${Story} list=${past.history} />`}
     <div class="row"><a class="button" href="#sandboxes"><${Sign} of="left" />All sandboxes</a>${record && html`<a class="button" href=${`#records/${encodeURIComponent(id)}`}><${Sign} of="play" />Show its record</a>`}${past?.restorable && html`<button class="primary" onClick=${restore}>Restore</button>`}</div></div>`;
 }

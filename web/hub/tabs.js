@@ -5,6 +5,7 @@ import { Chart } from "./chart.js";
 import { entriesOf, sound } from "./record.js";
 import { act, address, api, box, link, nameRule } from "./sandbox.js";
 import { clock, coresOf, useOf } from "./state.js";
+import { Story } from "./story.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 /** @typedef {import("../activity/replay.js").Entry} Entry */
@@ -33,7 +34,7 @@ export function Overview({ sb, reader }) {
       <${Chart} title="Memory" now=${last ? useOf(last.memory, metrics.memory_limit) : "–"} samples=${of("memory")} limit=${metrics?.memory_limit} format=${bytes} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Disk" now=${last ? useOf(last.disk, metrics.disk_limit) : "–"} samples=${of("disk")} limit=${metrics?.disk_limit} format=${bytes} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Network" now=${last ? `↓ ${rate(last.received)}  ↑ ${rate(last.sent)}` : "–"} samples=${of("received", "sent")} names=${["received", "sent"]} format=${rate} gap=${metrics?.interval_seconds || 5} /></div>`}
-    <div class="split"><section class="card"><h3>What happened</h3>${!past ? html`<span class="spin"></span>` : html`<ul class="events">${past.map((e) => html`<li key=${e.time + e.type + e.message}><span class=${`dot ${e.bad ? "bad" : e.type === "running" || e.type === "created" ? "good" : ""}`}></span><span class="dim">${clock(e.time)}</span><span class="grow"><b>${plain(e.type)}</b>${e.message && html` ${plain(e.message)}`}</span></li>`)}</ul>`}</section>
+    <div class="split"><section class="card"><h3>What happened</h3>${!past ? html`<span class="spin"></span>` : html`<${Story} list=${past} />`}</section>
       <section class="card"><h3>Facts</h3><dl class="facts"><dt>Created</dt><dd>${clock(sb.created_at)}</dd><dt>Last used</dt><dd>${ago(sb.last_active_at)} ago</dd>
         <dt>Ends</dt><dd>${sb.expires_at ? html`${sb.timeout_policy} at ${clock(sb.expires_at)}` : "no timeout"}</dd><dt>If idle</dt><dd>${sb.idle_timeout > 0 ? `${sb.idle_policy} after ${span(sb.idle_timeout * 60)}` : "nothing"}</dd>
         <dt>Isolation</dt><dd>${sb.isolation || "–"}</dd><dt>Network</dt><dd>${sb.network.mode}</dd></dl>

@@ -245,7 +245,7 @@ hub/internal/history: sandbox
 hub/internal/meter: hub/internal/task sandbox
 hub/internal/trash: sandbox
 hub/internal/pool: hub/internal/trash sandbox
-hub/internal/tombstone: filesystem/atomicfile sandbox
+hub/internal/tombstone: filesystem/atomicfile hub/internal/history sandbox
 hub/internal/tenant: filesystem/atomicfile filesystem/lockfile hub/internal/quota sandbox
 hub/internal/caller: hub/internal/tenant api/op
 hub/internal/fault: api/op sandbox
@@ -272,7 +272,7 @@ hub/lifecycle: network/egress hub/usage hub/environment hub/fleet hub/internal/n
 hub/policy: network/egress hub/environment hub/internal/fault hub/secret api/op sandbox
 hub/network: filesystem/atomicfile hub/fleet hub/internal/caller hub/internal/fault hub/internal/naming network/egress
 	api/op sandbox
-hub/inspect: hub/fleet hub/internal/caller hub/internal/history hub/internal/meter hub/internal/tombstone
+hub/inspect: hub/activity hub/fleet hub/internal/caller hub/internal/history hub/internal/meter hub/internal/tombstone
 	hub/internal/trash hub/lifecycle api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
 	api/op sandbox

@@ -183,6 +183,7 @@ func (c *clock) delete(ctx context.Context, b *Box, why reason) error {
 	f := c.fleet
 	sb := b.seen()
 	f.SaveRecord(ctx, sb)
+	past := f.History.Story(sb)
 	err := f.Provider.Delete(ctx, b.id)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
@@ -190,7 +191,7 @@ func (c *clock) delete(ctx context.Context, b *Box, why reason) error {
 	f.counts.ended(1, [...]string{"idle", "expired", "unused"}[why])
 	if err == nil {
 		f.Observer.Acted("clock_delete", sb)
-		f.Tombstones.Add(sb, time.Now(), why.text(sb.Spec.Lifetime))
+		f.Tombstones.Add(sb, time.Now(), why.text(sb.Spec.Lifetime), past)
 	}
 	f.Forget(b.id)
 	return nil

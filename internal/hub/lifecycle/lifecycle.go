@@ -182,6 +182,7 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 		return "", err
 	}
 	s.Fleet.SaveRecord(ctx, sb)
+	past := s.History.Story(sb)
 	why := "its owner requested it"
 	if sb.Spec.Lifetime.Keep != 0 && s.Bin != nil && s.Bin.Put(ctx, sb) == nil {
 		why += fmt.Sprintf("; within %v minutes, cove undelete %s (POST /api/v1/sandbox/%[2]s/undelete) restores it",
@@ -190,7 +191,7 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 		return "", fault.FromProvider(in.Name, err)
 	}
 	s.Fleet.Forget(sb.ID)
-	s.Tombstones.Add(sb, time.Now(), why)
+	s.Tombstones.Add(sb, time.Now(), why, past)
 	return "Sandbox " + in.Name + " deleted successfully", nil
 }
 

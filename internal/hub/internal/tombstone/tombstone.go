@@ -10,10 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -21,6 +23,9 @@ const (
 	keep       = 24 * time.Hour
 	maxOfOwner = 1000
 	maxEntries = 10 * maxOfOwner
+	maxPast    = 20  // events of an entry
+	maxMessage = 300 // bytes of an event, which a program in the sandbox can influence
+	maxTold    = 100 // entries of an owner with events
 )
 
 // Entry is a deleted sandbox.
@@ -30,6 +35,8 @@ type Entry struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Why   string    `json:"why"`
+	// Past is what happened before, newest first. Only the latest entries of an owner have it.
+	Past []history.Moment `json:"past,omitempty"`
 }
 
 // Log lists deleted sandboxes, oldest first. The zero value is ready to use and stores nothing.
@@ -55,7 +62,7 @@ func Open(path string) (*Log, error) {
 }
 
 // Add records a deletion.
-func (l *Log) Add(sb sandbox.Sandbox, at time.Time, why string) {
+func (l *Log) Add(sb sandbox.Sandbox, at time.Time, why string, past []history.Moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changed = true
@@ -77,7 +84,39 @@ func (l *Log) Add(sb sandbox.Sandbox, at time.Time, why string) {
 		}
 		return true
 	})
-	l.entries = append(l.entries, Entry{sb.Spec.Owner, sb.Spec.Name, sb.ID, at.UTC(), why})
+	told := 1
+	for i, e := range slices.Backward(l.entries) {
+		if e.Owner == sb.Spec.Owner && e.Past != nil {
+			if told++; told > maxTold {
+				l.entries[i].Past = nil
+			}
+		}
+	}
+	l.entries = append(l.entries, Entry{sb.Spec.Owner, sb.Spec.Name, sb.ID, at.UTC(), why, clip(past)})
+}
+
+// clip limits the size of a list of events. Problems explain an end, so they replace others.
+func clip(past []history.Moment) []history.Moment {
+	var out []history.Moment
+	left := maxPast
+	for _, m := range past {
+		if m.Bad && left > 0 {
+			left--
+		}
+	}
+	for _, m := range past {
+		if !m.Bad {
+			left--
+		}
+		if len(out) == maxPast || !m.Bad && left < 0 {
+			continue
+		}
+		if len(m.Message) > maxMessage {
+			m.Message = strings.ToValidUTF8(m.Message[:maxMessage], "") + "…"
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 // Find returns the latest deletion of an owner's sandbox with a name or ID.
