@@ -57,7 +57,7 @@ type Cove struct {
 	MCPTotal    int `key:"mcp_sessions_total" env:"COVE_MCP_SESSIONS_TOTAL" default:"1000" minimum:"1" maximum:"100000"`
 
 	// Activity records of sandboxes.
-	KeepActivity time.Duration `key:"keep_activity" env:"COVE_KEEP_ACTIVITY" default:"0s" minimum:"0s"`
+	KeepActivity time.Duration `key:"keep_activity" env:"COVE_KEEP_ACTIVITY" default:"168h" minimum:"0s"`
 
 	// Audit log and traces.
 	Audit               bool              `key:"audit" env:"COVE_AUDIT" default:"true"`

@@ -57,7 +57,7 @@ var coveDocs = [][2]string{
 
 	// Activity records of sandboxes.
 	{"keep_activity", "Retention time of the activity record of a paused, stopped or deleted sandbox, which its owner can read. " +
-		"0s means that it is deleted with the sandbox."},
+		"All records together take at most 4 GiB. 0s means that it is deleted with the sandbox."},
 
 	// Audit log and traces.
 	{"audit", "Record all actions on sandboxes and their callers, in audit below the state directory."},

@@ -200,7 +200,7 @@ func (h *Hub) newInspect() *inspect.Service {
 	measured := meter.New(meter.Config{Provider: h.cfg.Provider, Tasks: h.tasks,
 		Traffic: func(id string) (sent, received int64) { return fleet.TrafficOf(h.fleet, id) }})
 	return inspect.New(inspect.Config{Provider: h.cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Meter: measured,
-		History: h.history, Tombstones: h.stores.tombstones, Bin: h.stores.bin})
+		History: h.history, Tombstones: h.stores.tombstones, Bin: h.stores.bin, Records: h.stores.records})
 }
 
 // bearers looks up the keys that tokens of sandboxes are issued to.

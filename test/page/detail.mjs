@@ -67,7 +67,7 @@ await withPage(async (page) => {
   await until("it is extended", async () => Date.parse((await api("sandbox/runaway")).expires_at) > before);
 
   // The other tabs. What the sandbox says is text.
-  await page.getByRole("link", { name: "Activity" }).click();
+  await page.getByRole("main").getByRole("link", { name: "Activity" }).click();
   const steps = page.locator(".steps > li");
   await steps.getByText("bash_exec").first().waitFor();
 

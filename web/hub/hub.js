@@ -6,11 +6,13 @@ import { fresh, useSandboxes, useUsage } from "./live.js";
 import { One } from "./one.js";
 import { Keys as Shortcuts } from "./palette.js";
 import { Records } from "./record.js";
+import { Search } from "./search.js";
 import { Audit, Events, Keys, Machine, Secrets, Snapshots, Usage } from "./rest.js";
 
 /** @type {[string, string, any, boolean?][]} id, name, component, whether it requires keys and an administrator */
-const places = [["sandboxes", "Sandboxes", Sandboxes], ["snapshots", "Snapshots", Snapshots], ["records", "Records", Records], ["secrets", "Secrets", Secrets], ["usage", "Usage", Usage], ["keys", "Keys", Keys, true], ["events", "Events", Events], ["audit", "Audit", Audit], ["machine", "Machine", Machine]];
+const places = [["sandboxes", "Sandboxes", Sandboxes], ["activity", "Activity", Search], ["snapshots", "Snapshots", Snapshots], ["records", "Records", Records], ["secrets", "Secrets", Secrets], ["usage", "Usage", Usage], ["keys", "Keys", Keys, true], ["events", "Events", Events], ["audit", "Audit", Audit], ["machine", "Machine", Machine]];
 const adminOnly = ["keys", "audit"];
+const notForReaders = ["activity", "records"];
 
 /** route returns the parts of the address: place, item, tab. */
 const route = () => location.hash.slice(1).split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
@@ -18,7 +20,7 @@ const route = () => location.hash.slice(1).split("/").map((part) => { try { retu
 function App() {
   const [who, setWho] = useState(/** @type {any} */ (null));
   const [hub, setHub] = useState(/** @type {any} */ (null));
-  const [[place, item = "", tab = ""], setRoute] = useState(route());
+  const [[place, item = "", tab = "", entry = ""], setRoute] = useState(route());
   useEffect(() => {
     call("auth").then(setWho).catch(fail);
     call("api/v1/hub").then(setHub).catch(fail);
@@ -32,7 +34,7 @@ function App() {
   const listed = useSandboxes(admin, ready);
   const usage = useUsage(admin, ready);
   const all = useMemo(() => fresh(listed, usage), [listed, usage]);
-  const shown = places.filter(([id, , , keys]) => (admin || !adminOnly.includes(id)) && (!keys || hub?.tenants));
+  const shown = places.filter(([id, , , keys]) => (admin || !adminOnly.includes(id)) && !(reader && notForReaders.includes(id)) && (!keys || hub?.tenants));
   const one = place === "sandbox" && item;
   const [id, name, Shown] = shown.find(([p]) => p === (one ? "sandboxes" : place)) || shown[0];
   useEffect(() => {
@@ -42,8 +44,8 @@ function App() {
   return html`
     <${Header} shown=${shown} name=${name} who=${who} hub=${hub} all=${all} usage=${usage} />
     <${Connection} />
-    <main>${ready && (one ? html`<${One} key=${item} id=${item} tab=${tab} admin=${admin} all=${all} usage=${usage} hub=${hub} reader=${reader} />`
-      : html`<${Shown} key=${id} admin=${admin} who=${who} hub=${hub} all=${all} usage=${usage} part=${item} reader=${reader} />`)}</main>
+    <main>${ready && (one ? html`<${One} key=${item} id=${item} tab=${tab} entry=${Number(entry) || 0} admin=${admin} all=${all} usage=${usage} hub=${hub} reader=${reader} />`
+      : html`<${Shown} key=${id} admin=${admin} who=${who} hub=${hub} all=${all} usage=${usage} part=${item} entry=${Number(tab) || 0} reader=${reader} />`)}</main>
     <${Bottom} shown=${shown} name=${name} />
     ${ready && html`<${Shortcuts} all=${all || []} places=${shown} reader=${reader} />`}
     <${Toasts} />`;
@@ -71,7 +73,7 @@ function Header({ shown, name, who, hub, all, usage }) {
 /** Bottom is the navigation of a phone. @param {any} props */
 function Bottom({ shown, name }) {
   const [open, set] = useState(false);
-  const first = [["sandboxes", "box"], ["snapshots", "camera"], ["events", "activity"]];
+  const first = [["sandboxes", "box"], ["activity", "activity"], ["snapshots", "camera"]].filter(([id]) => shown.some((/** @type {any} */ p) => p[0] === id));
   useEffect(() => set(false), [name]);
   useEffect(() => {
     if (!open) return undefined;

@@ -12,8 +12,8 @@ import { Activity, Files, Logs, Overview, Processes, Settings, Snapshots } from 
 /** @type {[string, string, any][]} id, name, component */
 const tabs = [["", "Overview", Overview], ["processes", "Processes", Processes], ["activity", "Activity", Activity], ["logs", "Logs", Logs], ["files", "Changed files", Files], ["snapshots", "Snapshots", Snapshots], ["links", "Links", Links], ["settings", "Settings", Settings]];
 
-/** @param {{ id: string, tab: string, admin: boolean, all: Sandbox[] | null, usage: Map<string, any>, hub: any, reader: boolean }} props */
-export function One({ id, tab, admin, all, usage, hub, reader }) {
+/** @param {{ id: string, tab: string, entry: number, admin: boolean, all: Sandbox[] | null, usage: Map<string, any>, hub: any, reader: boolean }} props */
+export function One({ id, tab, entry, admin, all, usage, hub, reader }) {
   const known = all?.find((sb) => sb.id === id || sb.name === id);
   const [sb, setSb] = useState(/** @type {Sandbox | null} */ (known || null));
   const [dialog, setDialog] = useState(/** @type {any} */ (null));
@@ -27,7 +27,7 @@ export function One({ id, tab, admin, all, usage, hub, reader }) {
   return html`
     <${Header} sb=${known} show=${setDialog} reader=${reader} hub=${hub} />
     <nav class="tabs" aria-label="Parts of the sandbox">${shown.map(([t, title]) => html`<a key=${t} href=${link(known, t)} aria-current=${t === tab ? "page" : undefined}>${title}</a>`)}</nav>
-    <${Shown} key=${`${known.id}/${tab}`} sb=${known} usage=${usage.get(known.id)} admin=${admin} hub=${hub} show=${setDialog} reader=${reader} />
+    <${Shown} key=${`${known.id}/${tab}`} sb=${known} usage=${usage.get(known.id)} entry=${entry} admin=${admin} hub=${hub} show=${setDialog} reader=${reader} />
     ${dialog}`;
 }
 

@@ -65,8 +65,8 @@ export function Processes({ sb, show }) {
       <td class="acts">${p.server ? html`<span class="dim">part of the sandbox</span>` : html`<button onClick=${() => ask(p, "TERM")} aria-label=${`End ${plain(p.name)} (${p.pid})`}>End</button> <button class="danger" onClick=${() => ask(p, "KILL")} aria-label=${`Kill ${plain(p.name)} (${p.pid})`}>Kill</button>`}</td></tr>`)}</tbody></table></div>`;
 }
 
-/** Activity shows the activity record, or the saved one if the sandbox does not run. @param {Props} props */
-export function Activity({ sb }) {
+/** Activity shows the activity record, or the saved one if the sandbox does not run. @param {Props & { entry: number }} props */
+export function Activity({ sb, entry }) {
   const [all, set] = useState(/** @type {Entry[] | null} */ (null));
   const [saved, setSaved] = useState(false);
   const running = sb.status === "running";
@@ -81,7 +81,7 @@ export function Activity({ sb }) {
     fetch(at(api(`record/${encodeURIComponent(sb.id)}`))).then((reply) => (reply.ok ? reply.text() : "")).then((text) => { set(entriesOf(text)); setSaved(true); }).catch(() => set([]));
   }, [sb.id, running]);
   const pictureOf = (/** @type {number} */ id) => (running ? `${address(sb)}v1/sandbox/activity/${id}/picture` : at(api(`record/${encodeURIComponent(sb.id)}/picture/${id}`)).href);
-  return html`${saved && html`<p class="dim">Saved when the sandbox was last paused or stopped.</p>`}<div class="card kept"><${Timeline} all=${all || []} ready=${all !== null} pictureOf=${pictureOf} /></div>`;
+  return html`${saved && html`<p class="dim">Saved when the sandbox was last paused or stopped.</p>`}<div class="card kept"><${Timeline} all=${all || []} ready=${all !== null} start=${all ? entry : 0} linkOf=${(/** @type {number} */ n) => new URL(`${link(sb, "activity")}/${n}`, location.href).href} pictureOf=${pictureOf} /></div>`;
 }
 
 /** Logs shows the output of the main program. @param {Props} props */

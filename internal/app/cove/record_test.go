@@ -62,7 +62,7 @@ func TestRecordOutlivesItsSandbox(t *testing.T) {
 	}
 
 	// A hub without records returns an error that names the setting, and stores nothing.
-	off := newRig(t, nil)
+	off := newRig(t, func(c *config.Cove) { c.KeepActivity = 0 })
 	user, _ = off.key("acme", "user")
 	off.box("acme", "short")
 	off.must(user, "DELETE", "/api/v1/sandbox/short", "")

@@ -19,7 +19,9 @@ func (in GetIn) matches(e Entry) bool {
 		return true
 	}
 	text := strings.ToLower(e.Op + "\n" + e.Input + "\n" + e.Output + "\n" + e.Error)
-	return strings.Contains(text, strings.ToLower(in.Search))
+	needle := strings.ToLower(in.Search)
+	// Input and output are JSON.
+	return strings.Contains(text, needle) || strings.Contains(text, strings.Trim(strconv.Quote(needle), `"`))
 }
 
 // wants applies the filters that do not require reading the entry.

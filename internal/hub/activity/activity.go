@@ -35,6 +35,7 @@ const (
 	maxBytes   = 4 << 20 // of one record
 	maxOwned   = 200     // records of one tenant
 	maxRecords = 2000
+	maxTotal   = 4 << 30 // of all records with their pictures
 	maxHead    = 4 << 10
 	suffix     = ".jsonl"
 )
@@ -43,8 +44,10 @@ const (
 type Config struct {
 	Dir  string
 	Keep time.Duration // after it was last saved
-	Log  *slog.Logger
-	Now  func() time.Time // nil is time.Now
+	// MaxTotal is the maximum size of all records with their pictures in bytes; 0: 4 GiB.
+	MaxTotal int64
+	Log      *slog.Logger
+	Now      func() time.Time // nil is time.Now
 }
 
 // Store keeps records.
@@ -59,6 +62,9 @@ type Store struct {
 
 // New returns a store. It creates files only when there is a record to save.
 func New(cfg Config) *Store {
+	if cfg.MaxTotal == 0 {
+		cfg.MaxTotal = maxTotal
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -214,9 +220,10 @@ func (s *Store) readHead(id string) (h Head, err error) {
 
 // prune deletes expired records, and the oldest above the limits. The lock is held.
 func (s *Store) prune() {
-	owned := map[string]int{}
+	owned, total := map[string]int{}, int64(0)
 	for i, h := range s.heads() {
-		if owned[h.User]++; i >= maxRecords || owned[h.User] > maxOwned || s.cfg.Now().Sub(h.Saved) > s.cfg.Keep {
+		total += s.sizes[h.ID]
+		if owned[h.User]++; i >= maxRecords || total > s.cfg.MaxTotal || owned[h.User] > maxOwned || s.cfg.Now().Sub(h.Saved) > s.cfg.Keep {
 			if err := s.remove(h.ID); err != nil {
 				s.cfg.Log.Warn("cannot delete old activity record", "sandbox", h.ID, "error", err)
 			}

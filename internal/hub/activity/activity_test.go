@@ -86,6 +86,22 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestTotal: the records that were saved first are deleted if all together are too large.
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := New(Config{Dir: t.TempDir() + "/records", Keep: time.Hour, MaxTotal: 100 << 10, Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return now }})
+	for i := range 4 {
+		now = now.Add(time.Second)
+		s.Save(box(fmt.Sprintf("sb-%d", i), "anna"), entries(0, 1, strings.Repeat("x", 40<<10)), nil)
+	}
+	list := must(s.List(op.WithCall(t.Context(), &op.Call{Subject: "anna"}), caller.UserIn{}))
+	if len(list) != 2 || list[0].ID != "sb-3" || list[1].ID != "sb-2" {
+		t.Errorf("got %+v, want the two latest", list)
+	}
+}
+
 // TestPictures: a record has the latest valid pictures. Only its owner can read them, and they are deleted with it.
 func TestPictures(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/activity"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
@@ -25,18 +26,20 @@ type Config struct {
 	Meter      *meter.Meter
 	History    *history.Log
 	Tombstones *tombstone.Log
-	Bin        *trash.Bin // nil: deleted sandboxes cannot be restored
+	Bin        *trash.Bin      // nil: deleted sandboxes cannot be restored
+	Records    *activity.Store // nil: none are kept
 }
 
 // Service implements the operations.
 type Service struct {
 	Config
-	limits func() []string // that the provider enforces
+	limits   func() []string // that the provider enforces
+	searches searches
 }
 
 // New returns the service.
 func New(cfg Config) *Service {
-	return &Service{cfg, sync.OnceValue(func() []string { return cfg.Provider.Abilities().Limits })}
+	return &Service{Config: cfg, limits: sync.OnceValue(func() []string { return cfg.Provider.Abilities().Limits })}
 }
 
 // UserIn selects a tenant.
@@ -45,4 +48,6 @@ type UserIn = caller.UserIn
 const one = "/api/v1/sandbox/{name}"
 
 // Ops lists the operations.
-func (s *Service) Ops() []op.Op { return slices.Concat(metricOps(s), pastOps(s), insideOps(s)) }
+func (s *Service) Ops() []op.Op {
+	return slices.Concat(metricOps(s), pastOps(s), insideOps(s), searchOps(s))
+}
