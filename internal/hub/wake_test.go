@@ -3,7 +3,9 @@ package hub
 import (
 	"encoding/json"
 	"errors"
+	"html"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,11 +52,11 @@ func TestSlowWake(t *testing.T) {
 		t.Errorf(`got %d %v %s, want status 503, code "503", header Retry-After "1" and error that contains "waking up"`,
 			a.Status, a.Header, a.Body)
 	}
-	a := r.do("GET", "/sandbox/a/x", "", "Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate")
+	a := r.do("GET", "/sandbox/a/x?wake=true", "", "Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate")
 	if a.Status != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Header.Get("Content-Type"),
-		"text/html") || !strings.Contains(a.Body, `http-equiv="refresh"`) || !strings.Contains(a.Body, "waking up") {
+		"text/html") || a.Header.Get("Refresh") != "1" || !strings.Contains(a.Body, "waking up") {
 		t.Errorf("got %d %v %s, "+
-			`want status 503, header Retry-After "1", content type "text/html", and 'http-equiv="refresh"' and "waking up" in the body`,
+			`want status 503, header Retry-After "1", content type "text/html", header Refresh "1", and "waking up" in the body`,
 			a.Status, a.Header, a.Body)
 	}
 	close(slow)
@@ -64,6 +66,48 @@ func TestSlowWake(t *testing.T) {
 	}
 	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
 		t.Errorf(`got %+v, want URI "/x"`, s)
+	}
+}
+
+// TestLookingDoesNotStart: a visit of a page of a stopped sandbox offers to start it, and its link does. Programs, requests of
+// pages and visits of a paused sandbox wake it.
+func TestLookingDoesNotStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a"}`)
+	visit := []string{"Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+	for _, path := range []string{"/sandbox/a/", "/sandbox/a/b/c?x=1&y=%22%3E", "/sandbox/a/proxy/3000/"} {
+		r.do("POST", "/api/v1/sandbox/a/stop", "")
+		a := r.do("GET", path, "", visit...)
+		if a.Status != http.StatusConflict || !strings.Contains(a.Body, "<h1>a is stopped</h1>") || r.status("a") != "stopped" {
+			t.Fatalf("%s: got %d %s, and it is %s; want a page with a button, and it stopped", path, a.Status, a.Body, r.status("a"))
+		}
+		_, link, _ := strings.Cut(a.Body, `class="main" href="`)
+		link, _, _ = strings.Cut(link, `"`)
+		to, err := url.Parse(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err = to.Parse(html.UnescapeString(link))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a = r.do("GET", to.String(), "", visit...)
+		back, err := to.Parse(a.Header.Get("Location"))
+		if a.Status != http.StatusSeeOther || err != nil || back.String() != path || r.status("a") != "running" {
+			t.Errorf("%s: got %d to %v, %v, and it is %s; want it running, and the way back", to, a.Status, back, err, r.status("a"))
+		}
+	}
+	for name, header := range map[string][]string{"a program": nil,
+		"a request of a page": {"Accept", "text/html", "Sec-Fetch-Mode", "cors", "Sec-Fetch-Dest", "empty"}} {
+		r.do("POST", "/api/v1/sandbox/a/stop", "")
+		if a := r.do("GET", "/sandbox/a/x", "", header...); a.Status != http.StatusOK {
+			t.Errorf("%s: got %d %s, want the sandbox awake", name, a.Status, a.Body)
+		}
+	}
+	r.do("POST", "/api/v1/sandbox/a/pause", "")
+	if a := r.do("GET", "/sandbox/a/x", "", visit...); a.Status != http.StatusOK {
+		t.Errorf("got %d %s, want the paused sandbox awake", a.Status, a.Body)
 	}
 }
 

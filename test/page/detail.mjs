@@ -159,6 +159,7 @@ await withPage(async (page) => {
   await page.goto(`${base}/sandbox/nobody/`);
   await page.getByRole("heading", { name: "Not Found" }).waitFor();
   check((await page.title()) === "Not Found – Cove", `the title is ${await page.title()}`);
+  await audit(page, "the page of an error");
   await page.getByRole("link", { name: "Try again" }).click();
   await page.getByRole("link", { name: "All sandboxes" }).click();
   await page.getByRole("heading", { name: /^Sandboxes/ }).waitFor();

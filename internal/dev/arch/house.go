@@ -43,6 +43,7 @@ sandbox:
 api/tag:
 api/spell:
 config: api/spell api/tag
+api/card:
 api/identity:
 api/op: api/tag
 
@@ -171,7 +172,7 @@ guest/page: guest/internal/pathname guest/page/internal/action guest/page/intern
 	system/proc
 guest/toolcatalog: api/op api/toolset
 guest/port: api/op
-guest/preview: auth api/op auth/origin filesystem/subpath
+guest/preview: auth api/card api/op auth/origin filesystem/subpath
 guest/skill: filesystem/archive filesystem/atomicfile guest/internal/pathname api/op system/proc
 guest/watch: filesystem/atomicfile guest/internal/pathname filesystem/inotify api/op
 guest/workbench: auth api/op auth/origin system/proc filesystem/subpath
@@ -249,7 +250,7 @@ hub/internal/tombstone: filesystem/atomicfile hub/internal/history sandbox
 hub/internal/tenant: filesystem/atomicfile filesystem/lockfile hub/internal/quota sandbox
 hub/internal/caller: hub/internal/tenant api/op
 hub/internal/fault: api/op sandbox
-hub/internal/page: api/op auth/origin
+hub/internal/page: api/card api/op auth/origin sandbox
 hub/internal/secretstore: filesystem/atomicfile network/egress
 hub/internal/token: filesystem/atomicfile
 
@@ -292,7 +293,7 @@ hub: filesystem/atomicfile auth network/certificate network/egress hub/access hu
 # surfaces +
 surface/cli: api/op auth/peer api/spell
 surface/cli/query:
-surface/rest: api/op auth/origin
+surface/rest: api/card api/op auth/origin
 surface/mcp/upstream: api/op telemetry/span api/toolset
 surface/mcp: api/op telemetry/span api/spell api/toolset surface/mcp/upstream
 

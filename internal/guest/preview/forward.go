@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/card"
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
@@ -115,31 +116,21 @@ func dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return nil, &dialError{err4}
 }
 
-// openPorts returns a sentence with the open ports for an error message.
-func (s *Service) openPorts() string {
+// openPorts returns some open ports.
+func (s *Service) openPorts() (list []int) {
 	if s.cfg.Open == nil {
-		return ""
+		return nil
 	}
 	const maxPorts = 20
-	var list []string
-	for _, port := range slices.Compact(slices.Sorted(slices.Values(s.cfg.Open()))) {
-		if list = append(list, strconv.Itoa(port)); len(list) == maxPorts {
-			break
-		}
-	}
-	if len(list) == 0 {
-		return ". No port is open"
-	}
-	return ". Open ports: " + strings.Join(list, ", ")
+	list = slices.Compact(slices.Sorted(slices.Values(s.cfg.Open())))
+	return list[:min(len(list), maxPorts)]
 }
 
 // handleError responds to a request that could not be forwarded.
 func (s *Service) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	t := r.Context().Value(forwardingKey{}).(*forwarding)
 	if _, ok := errors.AsType[*dialError](err); ok && r.Context().Err() == nil {
-		refuse(w, r, http.StatusBadGateway,
-			fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service on "+
-				"127.0.0.1, ::1 or all addresses", t.port)+s.openPorts())
+		s.reportClosed(w, r, t)
 		return
 	}
 	if r.Context().Err() != nil {
@@ -150,23 +141,51 @@ func (s *Service) handleError(w http.ResponseWriter, r *http.Request, err error)
 	refuse(w, r, http.StatusBadGateway, fmt.Sprintf("the service on port %d sent no valid HTTP response (%v); check its log", t.port, err))
 }
 
-const pageText = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>%[1]s</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:42rem;margin:4rem auto;padding:0 1rem;color:#222;background:#fff}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}}</style>
-</head><body><h1>%[1]s</h1><p>%[2]s.</p></body></html>
-`
+// reportClosed responds to a request for a port on which no program listens. A page waits for the program.
+func (s *Service) reportClosed(w http.ResponseWriter, r *http.Request, t *forwarding) {
+	why := fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service on "+
+		"127.0.0.1, ::1 or all addresses", t.port)
+	c := card.Card{Title: fmt.Sprintf("Nothing runs on port %d", t.port), Text: "Start the service on 127.0.0.1, ::1 or all addresses.",
+		Links: []card.Link{{Text: "Try again"}}}
+	if s.waiting.waits(t.port, time.Now()) {
+		c.Wait, c.Text = reloadSeconds, c.Text+" This page opens it as soon as it answers."
+	}
+	ports := s.openPorts()
+	names := make([]string, len(ports))
+	byPath := t.prefix != "" && t.strip
+	for i, port := range ports {
+		names[i] = strconv.Itoa(port)
+		if byPath {
+			c.Also = append(c.Also, card.Link{URL: t.base.Path + "/proxy/" + names[i] + "/", Text: names[i]})
+		}
+	}
+	if c.More = "No port is open."; len(ports) > 0 {
+		c.More = "Open ports:"
+		why += ". Open ports: " + strings.Join(names, ", ")
+		if !byPath {
+			c.Text += " Open ports: " + strings.Join(names, ", ") + "."
+		}
+	} else {
+		why += ". No port is open"
+	}
+	if byPath {
+		c.Links = append(c.Links, card.Link{URL: t.base.Path + "/", Text: "The sandbox", Top: true})
+	}
+	reply(w, r, http.StatusBadGateway, why, c)
+}
 
-// refuse responds with an error: as a page to browsers, otherwise as JSON like other errors of the server.
+// refuse responds with an error.
 func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
+	reply(w, r, status, why, card.Card{Title: http.StatusText(status), Text: why + ".", Links: []card.Link{{Text: "Try again"}}})
+}
+
+// reply responds with an error: with a card to browsers, otherwise as JSON like other errors of the server.
+func reply(w http.ResponseWriter, r *http.Request, status int, why string, c card.Card) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'")
-		w.WriteHeader(status)
-		fmt.Fprintf(w, pageText, http.StatusText(status), html.EscapeString(why))
+		c.Write(w, status)
 		return
 	}
 	b, err := json.Marshal(map[string]any{"detail": why, "success": false, "message": why, "data": nil})

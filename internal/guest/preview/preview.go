@@ -52,6 +52,8 @@ type Service struct {
 	closed bool
 	open   int
 	work   sync.WaitGroup
+
+	waiting waiting
 }
 
 // New returns the service. It has no side effects.

@@ -196,7 +196,7 @@ func TestRefusals(t *testing.T) {
 		{"nothing listens", "/proxy/" + free + "/", nil, 502, "nothing answers on port " + free},
 		{"open ports are named", "/proxy/" + free + "/", nil, 502, "Open ports: 3000, 5173"},
 		{"nothing listens, by header", "/", []string{"X-Aio-Proxy-Port", free}, 502, "nothing answers on port " + free},
-		{"a page for browsers", "/proxy/" + free + "/", []string{"Accept", "text/html,*/*"}, 502, "<p>nothing answers on port " + free},
+		{"a page for browsers", "/proxy/" + free + "/", []string{"Accept", "text/html,*/*"}, 502, "<h1>Nothing runs on port " + free},
 		{"own port", "/proxy/" + own + "/v1/own", nil, 403, "port " + own + " is reserved for the sandbox"},
 		{"own port, prefix kept", "/absproxy/" + own + "/v1/own", nil, 403, "is reserved for the sandbox"},
 		{"own port by header", "/v1/own", []string{"X-Aio-Proxy-Port", own}, 403, "is reserved for the sandbox"},

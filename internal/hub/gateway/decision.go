@@ -29,6 +29,7 @@ const (
 	redirectOrigin               // to the site's own host name, with a ticket
 	redirectPass                 // to a path of the hub with a pass, so that the page has no origin
 	redirectHub                  // to the same path without its pass
+	offerStart                   // a page with a button that starts the sandbox
 	reject
 )
 
@@ -40,6 +41,7 @@ type decision struct {
 	sandbox  sandbox.Sandbox // of the target; its Spec names the owner
 	wake     bool            // wake the sandbox and keep it awake
 	patience time.Duration   // how long the request waits until the sandbox is awake
+	started  bool            // a person starts the sandbox; redirect to its page
 
 	location string      // of a redirect; for redirectPass, everything before the pass; for describe, the hub's page
 	path     string      // after the pass
@@ -131,6 +133,14 @@ func (p policy) decideFor(q request, d decision, find lookup) decision {
 	d.wake, d.patience = !q.reader && !q.asksToStayAsleep(d.target), p.wakeWait
 	if q.page {
 		d.patience = p.pageWait
+	}
+	if d.wake && q.visit && !q.framed && !d.target.e2b {
+		switch stopped := d.sandbox.State == sandbox.Stopped || d.sandbox.State == sandbox.Failed; {
+		case q.asksToStart():
+			d.started = true
+		case stopped:
+			d.action = offerStart
+		}
 	}
 	return d
 }

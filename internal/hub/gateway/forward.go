@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
@@ -60,6 +61,10 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, d decision) {
 		return
 	}
 	defer leave()
+	if d.started { // so that the address of the page does not start the sandbox again
+		origin.Redirect(w, pageURL(r, false), "")
+		return
+	}
 	// Otherwise a response that begins before the request has ended would wait for its end.
 	http.NewResponseController(w).EnableFullDuplex()
 	x := &exchange{target: d.target, sandbox: d.sandbox, box: box, base: baseOf(r, op.CallOf(ctx))}

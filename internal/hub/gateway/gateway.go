@@ -101,7 +101,7 @@ func (g *Gateway) Op() op.Op {
 	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Content: op.ContentSite,
 		Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
 		Doc: "Forwards to the sandbox's server, including WebSockets and streams. Requests under proxy/{port} go to " +
-			"that port of the sandbox. Wakes a sleeping sandbox, unless the query has wake=false."}, g)
+			"that port of the sandbox. Wakes a sleeping sandbox, unless the query has wake=false, or a browser visits a page of a stopped one."}, g)
 }
 
 // finder looks up what decisions depend on.
@@ -168,6 +168,8 @@ func (g *Gateway) execute(w http.ResponseWriter, r *http.Request, d decision) {
 		g.forward(w, r, d)
 	case describe:
 		g.describe(w, r, d)
+	case offerStart:
+		page.WriteStart(w, r, d.sandbox, pageURL(r, true))
 	case confirmHealth:
 		w.WriteHeader(http.StatusNoContent)
 	case redirectFolder:

@@ -21,6 +21,28 @@ func (q request) asksIdentity(to target, sb sandbox.Sandbox) bool {
 // noWake is the query parameter of automatic requests of a page.
 const noWake = "wake=false"
 
+// start is the query parameter with which a person starts a stopped sandbox. Looking at its page does not.
+const start = "wake=true"
+
+// asksToStart reports whether a person starts the sandbox.
+func (q request) asksToStart() bool {
+	return slices.Contains(strings.Split(q.url.RawQuery, "&"), start)
+}
+
+// pageURL is the URL of the requested page, relative to itself, with a query that has or lacks start.
+func pageURL(r *http.Request, starts bool) string {
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	parts := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return p == "" || p == start })
+	if starts {
+		parts = append(parts, start)
+	}
+	to := "./" + path[strings.LastIndexByte(path, '/')+1:]
+	if len(parts) == 0 {
+		return to
+	}
+	return to + "?" + strings.Join(parts, "&")
+}
+
 // asksToStayAsleep reports whether a request must not wake the sandbox.
 func (q request) asksToStayAsleep(to target) bool {
 	return to.port == 0 && slices.Contains(strings.Split(q.url.RawQuery, "&"), noWake)

@@ -239,6 +239,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	case probe.status >= 300 && probe.status < 400 && r.Pattern != "": // to a route that exists
 		maps.Copy(w.Header(), probe.header)
 		w.WriteHeader(probe.status)
+	case origin.IsNavigation(r):
+		writeMissing(w, r)
 	default:
 		s.writePlain(w, r, http.StatusNotFound, "Not Found: see /v1/openapi.json for all routes")
 	}

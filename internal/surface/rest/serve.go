@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/card"
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
@@ -221,6 +222,13 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, o op.Op, err
 // writePlain responds to a request without an operation, or with an internal error.
 func (s *Server) writePlain(w http.ResponseWriter, r *http.Request, status int, message string) {
 	writeJSON(w, r, status, s.Dialect.plain(status, message, op.CallOf(r.Context()).ID))
+}
+
+// writeMissing replies to a person who opens an address that does not exist.
+func writeMissing(w http.ResponseWriter, r *http.Request) {
+	at := op.CallOf(r.Context()).URL
+	card.Card{Title: "Not Found", Text: "No page has this address.", Links: []card.Link{
+		{URL: at("", "/", ""), Text: "Home", Main: true}, {URL: at("", "/v1/docs", ""), Text: "Documentation"}}}.Write(w, http.StatusNotFound)
 }
 
 // acceptsGzip reports whether the caller accepts gzip.
