@@ -62,7 +62,7 @@ function Header({ shown, name, who, hub, all, usage }) {
   return html`<header><h1><a class="brand" href="#sandboxes"><${Logo} />Cove</a></h1>
       <nav aria-label="Parts">${shown.map((/** @type {any} */ [id, title]) => html`<a key=${id} href=${`#${id}`} aria-current=${title === name ? "page" : undefined}>${title}</a>`)}</nav>
       ${who && hub?.tenants && html`<span class="who dim">${who.subject || (who.role === "admin" ? "administrator" : "")}${who.subject && who.role ? ` (${who.role})` : ""}</span>`}
-      <${Attention} all=${all} usage=${usage} />
+      ${who && hub && html`<${Attention} all=${all} usage=${usage} admin=${who.role === "admin"} reader=${who.role === "viewer"} />`}
       <${IconButton} sign="theme" label=${`Theme: ${theme}`} onClick=${dress} />
       <a class="button plain" href=${at("guide").href}>Guide</a>
       <a class="button plain" href=${at("v1/docs").href}>Docs</a>

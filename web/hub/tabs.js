@@ -1,6 +1,7 @@
 // The tabs of one sandbox. What a sandbox reports is shown as text only. None of them wakes the sandbox.
 import { Timeline } from "../activity/view.js";
 import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, html, plain, quantity, span, toast, usePoll, useEffect, useMemo, useState } from "../ui/ui.js";
+import { target } from "./attention.js";
 import { Chart } from "./chart.js";
 import { entriesOf, sound } from "./record.js";
 import { act, address, api, box, link, nameRule } from "./sandbox.js";
@@ -16,6 +17,20 @@ const rate = (/** @type {number} */ n) => `${bytes(n)}/s`;
 /** Asleep says that a sandbox must run first. @param {{ sb: Sandbox, what: string }} props */
 const Asleep = ({ sb, what }) => html`<div class="card empty">${sb.name} is ${sb.status}. ${what}</div>`;
 
+/** useRefused returns the latest denied connections that no rule allows now, and a function that reads them again. @param {Sandbox} sb @returns {[any[], () => Promise<void>]} */
+function useRefused(sb) {
+  const [list, set] = useState(/** @type {any[]} */ ([]));
+  const read = async () => {
+    const out = await call(box(sb, "network"));
+    const ruled = new Set(out.allow);
+    /** @type {Map<string, any>} */
+    const latest = new Map((out.connections || []).map((/** @type {any} */ c) => [target(c), c]));
+    set([...latest.values()].filter((c) => c.verdict === "denied" && c.port > 0 && out.mode !== "open" && !ruled.has(target(c)) && !ruled.has(c.host)).slice(-5).reverse());
+  };
+  usePoll(read, 5000, [sb.id]);
+  return [list, read];
+}
+
 /** Overview shows the last hour, ports and events. @param {Props} props */
 export function Overview({ sb, reader }) {
   const [metrics, setMetrics] = useState(/** @type {any} */ (null));
@@ -25,6 +40,8 @@ export function Overview({ sb, reader }) {
   usePoll(() => call(box(sb, "metrics")).then(setMetrics, (e) => setFault(e.message)), 5000, [sb.id]);
   usePoll(() => call(box(sb, "history")).then(setPast, () => setPast([])), 5000, [sb.id]);
   usePoll(async () => { if (!reader && sb.status === "running") await call(box(sb, "ports")).then(setPorts, () => setPorts([])); }, 5000, [sb.id, sb.status]);
+  const [refused, readRefused] = useRefused(sb);
+  const allow = (/** @type {any} */ c) => call(box(sb, "egress/allow"), { body: { rules: [target(c)] } }).then(() => { toast(`Allowed ${plain(target(c))}`); readRefused(); }, fail);
   const samples = metrics?.samples || [];
   const last = sb.status === "running" ? samples[samples.length - 1] : undefined;
   const of = (/** @type {string[]} */ ...names) => samples.map((/** @type {any} */ s) => ({ time: s.time, values: names.map((n) => s[n]) }));
@@ -38,6 +55,7 @@ export function Overview({ sb, reader }) {
       <section class="card"><h3>Facts</h3><dl class="facts"><dt>Created</dt><dd>${clock(sb.created_at)}</dd><dt>Last used</dt><dd>${ago(sb.last_active_at)} ago</dd>
         <dt>Ends</dt><dd>${sb.expires_at ? html`${sb.timeout_policy} at ${clock(sb.expires_at)}` : "no timeout"}</dd><dt>If idle</dt><dd>${sb.idle_timeout > 0 ? `${sb.idle_policy} after ${span(sb.idle_timeout * 60)}` : "nothing"}</dd>
         <dt>Isolation</dt><dd>${sb.isolation || "–"}</dd><dt>Network</dt><dd>${sb.network.mode}</dd></dl>
+        ${refused.length > 0 && html`<h3>Denied connections</h3><ul class="ports">${refused.map((c) => html`<li key=${target(c)}><span class="grow"><b class="mono">${plain(target(c))}</b> <span class="dim">${plain(c.program)} ${clock(c.time)}</span></span>${!reader && html`<button aria-label=${`Allow ${plain(target(c))}`} onClick=${() => allow(c)}>Allow</button>`}</li>`)}</ul>`}
         ${!reader && html`<h3>Ports</h3>${sb.status !== "running" ? html`<p class="dim">The sandbox is ${sb.status}.</p>` : !ports ? html`<span class="spin"></span>` : ports.length === 0 ? html`<p class="dim">No program listens on a port.</p>`
           : html`<ul class="ports">${ports.map((p) => html`<li key=${`${p.port} ${p.address}`}><a href=${`${address(sb)}proxy/${Number(p.port)}/`} target="_blank" rel="noopener">${Number(p.port)}</a><span class="cut grow" title=${plain(p.command)}>${plain(p.process) || "–"}</span></li>`)}</ul>`}`}</section></div>`;
 }

@@ -47,6 +47,8 @@ type Service struct {
 	life   context.Context
 	end    context.CancelFunc
 
+	helps helps
+
 	mu    sync.Mutex
 	busy  bool
 	since time.Time
@@ -69,7 +71,7 @@ func New(cfg Config) *Service {
 }
 
 // Record returns the operation so that its calls are recorded.
-func (s *Service) Record(o op.Op) op.Op { return s.record.Op(o) }
+func (s *Service) Record(o op.Op) op.Op { return s.helps.wrap(s.record.Op(o)) }
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
@@ -106,6 +108,7 @@ type Activity struct {
 	Running int            `json:"running" doc:"Number of running commands and cells"`
 	Since   time.Time      `json:"since" doc:"When this state was first observed; changes between two requests are not detected"`
 	By      map[string]int `json:"by" doc:"Number of running commands and cells by service"`
+	Help    []Help         `json:"help" doc:"Calls that wait for a person, oldest first"`
 	Entries []Entry        `json:"entries" doc:"Entries of the record, oldest first; empty for callers with read-only access"`
 }
 
@@ -124,7 +127,7 @@ type GetIn struct {
 
 // Get queries all sources and returns the latest entries.
 func (s *Service) Get(ctx context.Context, in GetIn) (Activity, error) {
-	a := Activity{By: map[string]int{}}
+	a := Activity{By: map[string]int{}, Help: s.helps.list()}
 	for _, src := range s.cfg.Sources {
 		if n := src.Running(); n > 0 {
 			a.Running += n

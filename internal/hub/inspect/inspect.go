@@ -49,5 +49,5 @@ const one = "/api/v1/sandbox/{name}"
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	return slices.Concat(metricOps(s), pastOps(s), insideOps(s), searchOps(s))
+	return slices.Concat(metricOps(s), pastOps(s), insideOps(s), searchOps(s), attentionOps(s))
 }
