@@ -38,6 +38,8 @@ await withPage(async (page, context) => {
   await until("the error is at the CPU", () => page.evaluate(() => document.activeElement.getAttribute("name") === "cpu" && document.activeElement.getAttribute("aria-invalid") === "true"));
   await audit(page, "an error at a field");
   await dialog.getByLabel("CPU limit, in cores").fill("0.25");
+  await dialog.getByLabel("If idle").selectOption("pause");
+  await dialog.getByLabel("Idle after, minutes").fill("5");
 
   const opening = context.waitForEvent("page");
   await dialog.getByRole("button", { name: "Create and open" }).click();
@@ -45,7 +47,7 @@ await withPage(async (page, context) => {
   await until("the page of the sandbox opens", () => /sandbox\/sb-/.test(opened.url()), () => opened.url());
   check(await opened.evaluate(() => window.opener === null), "the page of the sandbox reaches the dashboard");
   const [made] = await list();
-  check(made.name === "first" && made.environment === "slim" && made.cpu_limit === "250m" && made.labels.team === "growth", `created ${JSON.stringify(made)}`);
+  check(made.name === "first" && made.environment === "slim" && made.cpu_limit === "250m" && made.labels.team === "growth" && made.idle_policy === "pause" && made.idle_timeout === 5, `created ${JSON.stringify(made)}`);
   await page.getByRole("heading", { level: 2, name: "first" }).waitFor();
   check((await page.title()) === "first – Cove", `the title is ${await page.title()}`);
 

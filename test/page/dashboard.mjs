@@ -137,6 +137,8 @@ await withPage(async (page, context) => {
   await page.getByRole("textbox", { name: "Tenant" }).fill("anna");
   await page.getByRole("button", { name: "Create", exact: true }).click();
   tenantKey = await page.locator("code.secret").innerText();
+  await page.getByRole("dialog").getByRole("button", { name: "Copy" }).first().click();
+  await until("the key is copied", async () => (await page.evaluate(() => navigator.clipboard.readText())) === tenantKey);
   await page.getByRole("button", { name: "Done" }).click();
   await page.getByRole("cell", { name: "anna", exact: true }).waitFor();
 
@@ -156,10 +158,21 @@ await withPage(async (page, context) => {
   await page.getByRole("cell", { name: "anna", exact: true }).waitFor();
   await page.getByRole("link", { name: "Events" }).click();
   await page.getByRole("cell", { name: "anna", exact: true }).first().waitFor();
+  await page.getByLabel("Events of").selectOption({ label: "crew-1" });
+  await until("only events of crew-1 are left, also those before", async () => { const rows = await page.locator("tbody tr").allInnerTexts(); return rows.every((text) => text.includes("crew-1")) && rows.some((text) => text.includes("created")) && rows.some((text) => text.includes("paused")); }, () => page.locator("tbody").innerText());
 
   await page.getByRole("link", { name: "Audit" }).click();
   await page.getByLabel("Search the audit log").fill("key_add");
   await page.getByRole("cell", { name: "key_add" }).waitFor();
+  await page.getByLabel("Search the audit log").fill("");
+  await page.getByLabel("Only this tenant").fill("anna");
+  await page.getByLabel("Period").selectOption({ label: "last hour" });
+  await until("only lines of anna are left", async () => (await page.locator("tbody tr").count()) > 0 && (await page.locator("tbody tr").allInnerTexts()).every((text) => text.includes("anna")));
+  const exporting = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download" }).click();
+  const lines = readFileSync(await (await exporting).path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+  check(lines.length > 0 && lines.every((line) => line.tenant === "anna" && line.hash), "the download has other lines than the filter");
+  await page.getByLabel("Only this tenant").fill("");
   await page.getByRole("button", { name: "Verify" }).click();
   await page.getByText(/complete and unchanged/).waitFor();
   await audit(page, "the audit log");

@@ -89,8 +89,13 @@ await withPage(async (page) => {
   await page.getByRole("link", { name: "Settings" }).click();
   await page.getByText(hostile).first().waitFor();
   check((await page.locator("dd").filter({ hasText: "txt.exe" }).innerText()).includes("\\u202e"), "a direction character is not shown as a code");
+  await page.getByLabel("Idle after, minutes").fill("7");
+  await page.getByLabel("Ends in, minutes").fill("");
+  await page.locator("select[name=idle_policy]").selectOption("pause");
+  await page.getByRole("button", { name: "Save lifetime" }).click();
+  await until("the lifetime is changed", async () => { const sb = await api("sandbox/runaway"); return sb.idle_timeout === 7 && sb.idle_policy === "pause" && sb.expires_at === null; }, async () => JSON.stringify(await api("sandbox/runaway")));
   await page.getByLabel("Connections to other hosts").selectOption("none");
-  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
   await until("the network is closed", async () => (await api("sandbox/runaway")).network.mode === "none");
   await audit(page, "settings");
   await page.getByRole("main").getByRole("link", { name: "Snapshots" }).click();
@@ -103,11 +108,21 @@ await withPage(async (page) => {
   const [copy] = (await api("sandbox")).filter((sb) => sb.from_snapshot === "good");
   check(page.url().includes(copy.id), `the page shows ${page.url()}, want ${copy.id}`);
 
+  // A link with an action opens its dialog, once, and changes nothing without a click.
+  for (const [action, title] of [["share", "Share runaway"], ["pause", "Pause"], ["fork", "Fork"], ["delete", "Delete"]]) {
+    await page.goto(`${base}/#sandbox/${id}/?do=${action}`);
+    await page.getByRole("dialog", { name: title }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "hidden" });
+    check(page.url().endsWith(`#sandbox/${id}`), `the address is ${page.url()}`);
+  }
+  check((await api("sandbox/runaway")).status === "running", "a link acted without a click");
+
   // A paused sandbox is not woken by any tab.
   await api("sandbox/runaway/pause", {});
   for (const tab of ["", "/processes", "/activity", "/logs", "/files", "/snapshots", "/settings"]) {
     await page.goto(`${base}/#sandbox/${id}${tab}`);
-    await page.locator(".subject").getByText("paused").waitFor();
+    await page.locator(".subject").getByText("paused", { exact: true }).waitFor();
     await page.locator(".tabs [aria-current]").waitFor();
   }
   check((await api("sandbox/runaway")).status === "paused", "a tab woke the sandbox");

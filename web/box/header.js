@@ -89,7 +89,7 @@ function Notice({ me, name, ended }) {
   const [busy, set] = useState(false);
   const wake = () => { set(true); resume().catch(fail).finally(() => set(false)); };
   if (ended) {
-    return html`<div class="notice bad" role="alert"><span class="grow">${visible(sentence(name, ended))}</span>${me?.hub && html`<a class="button" href=${`${me.hub}#records`}>Show its record</a><a class="button" href=${me.hub}>All sandboxes</a>`}</div>`;
+    return html`<div class="notice bad" role="alert"><span class="grow">${visible(sentence(name, ended))}</span>${me?.hub && html`<a class="button" href=${`${me.hub}#sandbox/${encodeURIComponent(me.id)}`}>What happened</a><a class="button" href=${me.hub}>All sandboxes</a>`}</div>`;
   }
   if (!asleep(me)) return html`<div role="alert" class="unseen"></div>`;
   return html`<div class="notice" role="alert"><span class="grow">${name} is ${me?.state}${me?.message ? `: ${visible(me.message)}` : ""}. This page does not wake it.</span><button disabled=${busy} onClick=${wake}>${busy ? html`<span class="spin"></span>` : ""}${me?.state === "paused" ? "Resume" : "Start"}</button></div>`;

@@ -41,6 +41,8 @@ function bodyOf(data) {
   if (text("memory")) body.memory_limit = `${Math.round(Number(text("memory")) * 1024)}Mi`;
   if (text("disk")) body.disk_limit = `${Math.round(Number(text("disk")) * 1024)}Mi`;
   if (Number(text("timeout")) > 0) Object.assign(body, { timeout: Number(text("timeout")) });
+  if (text("idle_policy")) body.idle_policy = text("idle_policy");
+  if (text("idle_timeout")) body.idle_timeout = Number(text("idle_timeout"));
   if (text("mode")) body.network = { mode: text("mode"), ...(text("allow") ? { allow: text("allow").split(/[\s,]+/).filter(Boolean) } : {}) };
   if (data.getAll("secrets").length) body.secrets = data.getAll("secrets");
   if (text("labels")) {
@@ -108,6 +110,8 @@ export function Create({ onClose, hub, environment = "" }) {
       ${field("memory", "Memory limit, in GB", { type: "number", min: 0.06, step: 0.01, placeholder: gigabytes(own?.memory_limit || hub.defaults.memory_limit) })}
       ${field("disk", "Disk limit, in GB", { type: "number", min: 0.1, step: 0.1, placeholder: gigabytes(own?.disk_limit || hub.defaults.disk_limit) })}
       <label class="field"><span>Lives</span><select name="timeout">${times.filter(([n]) => n <= hub.defaults.max_timeout).map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select></label>
+      <label class="field"><span>If idle</span><select name="idle_policy"><option value="">stop (default)</option><option value="pause">pause</option><option value="delete">delete</option></select></label>
+      ${field("idle_timeout", "Idle after, minutes", { type: "number", min: 0.1, step: "any", placeholder: hub.defaults.idle_timeout > 0 ? String(hub.defaults.idle_timeout) : "never" })}
       ${field("count", "How many", { type: "number", min: 1, max: 100, placeholder: "1" })}
       ${field("labels", "Labels", { placeholder: "team=growth, run=7" })}
       ${field("image", "Or an image", { placeholder: own?.image || "such as python:3.13" })}

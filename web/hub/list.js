@@ -53,6 +53,7 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
   const chosen = shown.filter((sb) => picked[sb.id]);
   const pick = (/** @type {Sandbox[]} */ list, /** @type {boolean} */ on) => setPicked((old) => ({ ...old, ...Object.fromEntries(list.map((sb) => [sb.id, on])) }));
   const actions = actionsOf(setDialog);
+  const owners = admin && hub.tenants; // otherwise all sandboxes have the same
   const create = (environment = "") => setDialog(html`<${Create} onClose=${() => setDialog(null)} hub=${hub} environment=${environment} />`);
   return html`
     <div class="tools"><h2>Sandboxes ${all && html`<span class="tag">${all.length}</span>`}</h2>
@@ -63,8 +64,8 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
     ${view === "deleted" ? html`<${Deleted} admin=${admin} text=${text.toLowerCase()} />`
       : !all ? html`<div class="empty"><span class="spin"></span></div>`
       : shown.length === 0 ? all.length === 0 && !reader ? html`<${Empty} hub=${hub} onCreate=${create} />` : html`<div class="card empty">${all.length ? "No sandbox matches the filter." : "There are no sandboxes yet."}</div>`
-      : view === "wall" ? html`<${Wall} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${admin} />`
-      : html`<${Table} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${admin} actions=${actions} order=${order} onOrder=${setOrder} reader=${reader} />`}
+      : view === "wall" ? html`<${Wall} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${owners} />`
+      : html`<${Table} list=${shown} usage=${usage} picked=${picked} onPick=${pick} admin=${owners} actions=${actions} order=${order} onOrder=${setOrder} reader=${reader} />`}
     ${dialog}`;
 }
 

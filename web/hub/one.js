@@ -1,5 +1,5 @@
 // One sandbox: its state and actions, and its parts as tabs.
-import { IconButton, Sign, ago, call, fail, html, plain, toast, usePoll, useEffect, useState } from "../ui/ui.js";
+import { Ask, IconButton, Sign, ago, call, fail, html, plain, toast, usePoll, useEffect, useState } from "../ui/ui.js";
 import { actionsOf } from "./list.js";
 import { address, api, box, dots, everybody, link, sleeps } from "./sandbox.js";
 import { Links, Share } from "./share.js";
@@ -12,6 +12,9 @@ import { Activity, Files, Logs, Overview, Processes, Settings, Snapshots } from 
 /** @type {[string, string, any][]} id, name, component */
 const tabs = [["", "Overview", Overview], ["processes", "Processes", Processes], ["activity", "Activity", Activity], ["logs", "Logs", Logs], ["files", "Changed files", Files], ["snapshots", "Snapshots", Snapshots], ["links", "Links", Links], ["settings", "Settings", Settings]];
 
+/** @type {Record<string, [string, string]>} title and effect of an action */
+const verbs = { extend: ["Extend", "Its deadline is postponed."], pause: ["Pause", "Its programs stop until it is resumed."], resume: ["Start", "Its programs run again."], snapshot: ["Snapshot", "Its disk is saved."], fork: ["Fork", "A copy of it is created."] };
+
 /** @param {{ id: string, tab: string, entry: number, admin: boolean, all: Sandbox[] | null, usage: Map<string, any>, hub: any, reader: boolean }} props */
 export function One({ id, tab, entry, admin, all, usage, hub, reader }) {
   const known = all?.find((sb) => sb.id === id || sb.name === id);
@@ -22,9 +25,12 @@ export function One({ id, tab, entry, admin, all, usage, hub, reader }) {
   useEffect(() => { document.title = `${name} – Cove`; }, [name]);
   if (!all) return html`<div class="empty"><span class="spin"></span></div>`;
   if (!known) return html`<${Gone} id=${sb?.id || id} name=${name} admin=${admin} />`;
+  const doing = tab.startsWith("?do=") ? tab.slice(4) : "";
+  if (doing) tab = "";
   const [, , Shown] = tabs.find(([t]) => t === tab) || tabs[0];
   const shown = tabs.filter(([t]) => (t !== "links" || hub.tenants) && (!reader || t === "links" || ["", "logs", "snapshots", "settings"].includes(t)));
   return html`
+    ${doing && html`<${Doing} key=${doing} name=${doing} sb=${known} show=${setDialog} reader=${reader} hub=${hub} />`}
     <${Header} sb=${known} show=${setDialog} reader=${reader} hub=${hub} />
     <nav class="tabs" aria-label="Parts of the sandbox">${shown.map(([t, title]) => html`<a key=${t} href=${link(known, t)} aria-current=${t === tab ? "page" : undefined}>${title}</a>`)}</nav>
     <${Shown} key=${`${known.id}/${tab}`} sb=${known} usage=${usage.get(known.id)} entry=${entry} admin=${admin} hub=${hub} show=${setDialog} reader=${reader} />
@@ -48,6 +54,19 @@ function Header({ sb, show, reader, hub }) {
       ${able.map((name) => html`<button key=${name} onClick=${() => actions[name]([sb])}><${Sign} of=${name === "fork" ? "fork" : "camera"} />${name === "fork" ? "Fork" : "Snapshot"}</button>`)}
       ${!reader && html`<${IconButton} sign="trash" class="danger" label=${`Delete ${sb.name}`} onClick=${() => actions.delete([sb])} />`}</div></div>
     ${sb.message && html`<div class=${`notice ${sb.status === "failed" || sb.status === "running" ? "bad" : ""}`} role="status"><${Sign} of="alert" /><span class="grow">${plain(sb.message)}</span></div>`}`;
+}
+
+/** Doing asks for the action that a link names. A link alone changes nothing, because any page can contain it. @param {{ name: string, sb: Sandbox, show: (dialog: any) => void, reader: boolean, hub: any }} props */
+function Doing({ name, sb, show, reader, hub }) {
+  useEffect(() => {
+    history.replaceState(null, "", link(sb)); // so that a reload does not ask again
+    const run = actionsOf(show)[name];
+    const close = () => show(null);
+    if (reader) return;
+    if (name === "share") { if (hub.tenants) show(html`<${Share} sb=${sb} onClose=${close} />`); } else if (name === "delete") run([sb]);
+    else if (run && verbs[name]) show(html`<${Ask} title=${verbs[name][0]} text=${`${verbs[name][0]} ${sb.name}? ${verbs[name][1]}`} action=${verbs[name][0]} onClose=${close} onYes=${() => run([sb])} />`);
+  }, []);
+  return null;
 }
 
 /** Gone explains what happened to a sandbox that does not exist any more. @param {{ id: string, name: string, admin: boolean }} props */

@@ -1,5 +1,5 @@
 // The other parts of the dashboard: snapshots, secrets, usage, keys, events, audit log, machine.
-import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, quantity, toast, usePoll, useEffect, useState } from "../ui/ui.js";
+import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, plain, quantity, readEvents, toast, usePoll, useEffect, useState } from "../ui/ui.js";
 import { api, everybody, link } from "./sandbox.js";
 
 /** useList reads a list and returns it, an error, and a function that reads it again. @param {string} path @param {Record<string, unknown>} [query] @returns {[any[] | null, string, () => void]} */
@@ -79,35 +79,70 @@ const clock = (time) => {
   return html`<time datetime=${time} title=${at.toLocaleString()}>${at.toDateString() === new Date().toDateString() ? "" : `${at.toLocaleDateString()} `}${at.toLocaleTimeString()}</time>`;
 };
 
-/** @param {{ admin: boolean }} props */
-export function Events({ admin }) {
+/** @param {{ admin: boolean, all: any[] | null }} props */
+export function Events({ admin, all }) {
   const [list, set] = useState(/** @type {any[]} */ ([]));
   const [state, setState] = useState("open");
-  useEffect(() => follow(api("events"), everybody(admin), (name, event) => set((old) => [{ ...event, key: Math.random() }, ...old].slice(0, 300)), setState), []);
+  const [only, setOnly] = useState("");
+  const [past, setPast] = useState(/** @type {any[]} */ ([]));
+  useEffect(() => follow(api("events"), everybody(admin), (name, event) => set((old) => [{ ...event, key: Math.random() }, ...old].slice(0, 500)), setState), []);
+  // The stream begins with this page. For one sandbox the hub also remembers what was before.
+  useEffect(() => {
+    setPast([]);
+    if (only) call(api(`sandbox/${encodeURIComponent(only)}/history`)).then((l) => setPast(l.map((/** @type {any} */ m) => ({ ...m, key: `past ${m.time} ${m.type} ${m.message}` }))), fail);
+  }, [only]);
+  const name = all?.find((sb) => sb.id === only)?.name || "";
+  const live = list.filter((e) => !only || e.sandbox?.id === only);
+  const had = new Set(live.map((e) => e.time));
+  const rows = [...live, ...past.filter((m) => !had.has(m.time)).map((m) => ({ ...m, sandbox: { id: only, name } }))].sort((a, b) => (a.time < b.time ? 1 : a.time > b.time ? -1 : 0));
   return html`<${Board} title="Live events" empty="Nothing has happened yet. Events appear here as they happen." columns=${["Time", "Event", "Sandbox", "State", "Owner", "Why"]}
-    rows=${list.map((e) => html`<tr key=${e.key}><td>${clock(e.time)}</td><td>${e.type}</td><td>${e.sandbox?.name}</td><td>${e.sandbox?.status}</td><td>${e.sandbox?.user || "–"}</td><td class="cut">${e.message || e.sandbox?.message || ""}</td></tr>`)}><span class="tag"><span class=${`dot ${state === "open" ? "good" : "warn"}`}></span>${state === "open" ? "live" : "trying again"}</span><//>`;
+    rows=${rows.map((e) => html`<tr key=${e.key}><td>${clock(e.time)}</td><td>${e.type}</td><td>${e.sandbox?.id ? html`<a href=${link(e.sandbox)}>${e.sandbox.name}</a>` : ""}</td><td>${e.sandbox?.status || ""}</td><td>${e.sandbox?.user || "–"}</td><td class="cut" title=${plain(e.message || "")}>${plain(e.message || e.sandbox?.message || "")}</td></tr>`)}><select aria-label="Events of" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}><option value="">all sandboxes</option>${(all || []).map((sb) => html`<option value=${sb.id}>${sb.name}</option>`)}</select><span class="tag"><span class=${`dot ${state === "open" ? "good" : "warn"}`}></span>${state === "open" ? "live" : "trying again"}</span><//>`;
 }
+
+/** @type {[number, string][]} */
+const periods = [[0, "any time"], [60, "last hour"], [1440, "last day"], [10_080, "last week"]];
 
 export function Audit() {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
-  const [text, setText] = useState("");
+  const [filter, setFilter] = useState({ q: "", sandbox: "", user: "", minutes: 0, log: "changes" });
   const [verdict, setVerdict] = useState(/** @type {any} */ (null));
+  const [busy, setBusy] = useState(false);
+  const change = (/** @type {string} */ name) => (/** @type {any} */ e) => setFilter((old) => ({ ...old, [name]: e.target.value }));
   // The hub searches, because the page shows only a part of the log. A search starts when the user pauses typing.
   useEffect(() => {
     let stop = () => {};
     const timer = setTimeout(() => {
       /** @type {any[]} */
       let lines = [];
-      stop = follow(api("audit"), { log: "changes", lines: 500, follow: true, q: text }, (name, line) => { if (line.hash && !lines.some((l) => l.hash === line.hash)) set(lines = [line, ...lines].slice(0, 1000)); }, () => set(lines));
-    }, text ? 250 : 0);
+      stop = follow(api("audit"), { lines: 500, follow: true, ...filter }, (name, line) => { if (line.hash && !lines.some((l) => l.hash === line.hash)) set(lines = [line, ...lines].slice(0, 1000)); }, () => set(lines));
+    }, list ? 250 : 0);
     return () => { clearTimeout(timer); stop(); };
-  }, [text]);
+  }, [filter]);
   const verify = () => call(api("audit/verify")).then((v) => {
     const { problem: p } = v;
     setVerdict(p ? { text: `${p.file}${p.line ? `, line ${p.line}` : ""}: ${p.why}: ${p.detail}. The ${v.lines} lines before are unchanged.` } : { good: !v.lost, text: `${v.lines} lines in ${v.files} ${v.files === 1 ? "file" : "files"} are complete and unchanged${v.lost ? `, but ${v.lost} could not be written` : ""}.` });
   }, (e) => setVerdict({ text: e.message }));
+  const save = async () => {
+    setBusy(true);
+    try {
+      const reply = await fetch(at(api("audit"), { lines: 100_000, ...filter }), { headers: { Accept: "text/event-stream" } });
+      if (!reply.ok || !reply.body) throw new Error(`The server replied with status ${reply.status}.`);
+      /** @type {string[]} */
+      const lines = [];
+      await readEvents(reply.body, (name, line) => { if (line.hash) lines.push(`${JSON.stringify(line)}\n`); });
+      const url = URL.createObjectURL(new Blob(lines, { type: "application/x-ndjson" }));
+      Object.assign(document.createElement("a"), { href: url, download: "audit.jsonl" }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 10_000);
+    } catch (e) { fail(e); }
+    setBusy(false);
+  };
+  const field = (/** @type {"q" | "sandbox" | "user"} */ name, /** @type {string} */ label, /** @type {string} */ hint) => html`<input type="search" placeholder=${hint} aria-label=${label} value=${filter[name]} onInput=${change(name)} />`;
   return html`<${Board} title="Audit" empty="Nothing is recorded yet, or nothing matches." columns=${["Time", "Who", "Key", "Operation", "Sandbox", "Result", "Took"]}
-    rows=${list?.map((l) => html`<tr key=${l.hash}><td>${clock(l.time)}</td><td>${l.tenant || l.role || "–"}</td><td class="mono">${l.key || "–"}</td><td class="cut">${l.op || [l.method, l.path, l.kind, l.text].filter(Boolean).join(" ")}</td><td>${l.name || l.sandbox || "–"}</td><td class=${l.status >= 400 ? "bad" : ""}>${[l.status, l.code].filter(Boolean).join(" ")}</td><td>${((l.took_us || 0) / 1000).toFixed(1)} ms</td></tr>`)}><input type="search" placeholder="Search" aria-label="Search the audit log" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /><button onClick=${verify}>Verify</button><//>
+    rows=${list?.map((l) => html`<tr key=${l.hash}><td>${clock(l.time)}</td><td>${l.tenant || l.role || "–"}</td><td class="mono">${l.key || "–"}</td><td class="cut">${l.op || [l.method, l.path, l.kind, l.text].filter(Boolean).join(" ")}</td><td>${l.name || l.sandbox || "–"}</td><td class=${l.status >= 400 ? "bad" : ""}>${[l.status, l.code].filter(Boolean).join(" ")}</td><td>${((l.took_us || 0) / 1000).toFixed(1)} ms</td></tr>`)}>
+    ${field("q", "Search the audit log", "Search")}${field("sandbox", "Only this sandbox", "Sandbox")}${field("user", "Only this tenant", "Tenant")}
+    <select aria-label="Period" value=${filter.minutes} onChange=${change("minutes")}>${periods.map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select>
+    <select aria-label="Log" value=${filter.log} onChange=${change("log")}><option value="changes">changes</option><option value="requests">requests</option><option value="all">all</option></select>
+    <button disabled=${busy} onClick=${save}><${Sign} of="down" />Download</button><button onClick=${verify}>Verify</button><//>
     ${verdict && html`<p role="status" class=${`card verdict ${verdict.good ? "good" : "bad"}`}>${verdict.text}</p>`}`;
 }
 

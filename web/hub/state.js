@@ -55,7 +55,7 @@ export function Bar({ label, used, limit, text }) {
 export const useOf = (used, limit) => (used < 0 ? "–" : limit > 0 ? `${bytes(used)} of ${bytes(limit)}` : bytes(used));
 
 /** coresOf formats the use of processors with its limit. @param {number} used @param {number} limit */
-export const coresOf = (used, limit) => (used < 0 ? "–" : limit > 0 ? `${cores(used)} of ${cores(limit)} cores` : `${cores(used)} ${used === 1 ? "core" : "cores"}`);
+export const coresOf = (used, limit) => (used < 0 ? "–" : limit > 0 ? `${cores(used)} of ${cores(limit)} ${limit === 1 ? "core" : "cores"}` : `${cores(used)} ${used === 1 ? "core" : "cores"}`);
 
 /** clock shows a time. @param {string} time */
 export function clock(time) {

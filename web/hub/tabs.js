@@ -158,6 +158,27 @@ export function Snapshots({ sb, show, reader }) {
         <td class="acts">${!reader && html`<button onClick=${() => create(s)} aria-label=${`New sandbox from ${s.name}`}>New sandbox</button> <button onClick=${() => back(s)} aria-label=${`Roll back to ${s.name}`}>Roll back…</button> <${IconButton} sign="trash" label=${`Delete the snapshot ${s.name}`} onClick=${() => remove(s)} />`}</td></tr>`)}</tbody></table></div>`}`;
 }
 
+/** Lifetime edits when a sandbox ends, and what happens if it is idle. @param {{ sb: Sandbox, reader: boolean }} props */
+function Lifetime({ sb, reader }) {
+  const [error, setError] = useState("");
+  const save = (/** @type {any} */ event) => {
+    event.preventDefault();
+    const data = new FormData(event.target);
+    const minutes = (/** @type {string} */ name) => (String(data.get(name)).trim() === "" ? -1 : Number(data.get(name)));
+    const left = minutes("timeout");
+    const body = { idle_timeout: minutes("idle_timeout"), idle_policy: data.get("idle_policy"), timeout_policy: data.get("timeout_policy"), ...(left === now ? {} : { timeout: left }) };
+    setError("");
+    call(box(sb, "extend"), { body }).then(() => toast("Saved"), (e) => setError(e.message));
+  };
+  const now = sb.expires_at ? Math.max(1, Math.round((new Date(sb.expires_at).getTime() - Date.now()) / 60_000)) : -1;
+  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ value) => html`<label class="field"><span>${label}</span><input type="number" name=${name} min="0.1" step="any" value=${value > 0 ? value : ""} placeholder="never" disabled=${reader} /></label>`;
+  const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ value, /** @type {string[]} */ list) => html`<label class="field"><span>${label}</span><select name=${name} value=${value} disabled=${reader}>${list.map((v) => html`<option value=${v} selected=${v === value}>${v}</option>`)}</select></label>`;
+  const idle = ["stop", "pause", "delete", ...(sb.idle_policy === "scaledown" ? ["scaledown"] : [])];
+  return html`<section class="card"><h3>Lifetime</h3><form class="stack" onSubmit=${save} key=${`${sb.expires_at} ${sb.idle_timeout} ${sb.idle_policy} ${sb.timeout_policy}`}>
+    <div class="form">${field("timeout", "Ends in, minutes", now)}${choice("timeout_policy", "Then", sb.timeout_policy, ["delete", "stop", "pause"])}${field("idle_timeout", "Idle after, minutes", sb.idle_timeout)}${choice("idle_policy", "Then", sb.idle_policy, idle)}</div>
+    ${error && html`<p class="bad" role="alert">${error}</p>`}${!reader && html`<div><button>Save lifetime</button></div>`}</form></section>`;
+}
+
 /** Settings shows how the sandbox was created, and changes its name and network. @param {Props} props */
 export function Settings({ sb, reader }) {
   // Events carry no variables, so the whole sandbox is read again after each change.
@@ -179,6 +200,7 @@ export function Settings({ sb, reader }) {
     <section class="card"><h3>Name</h3><form class="row" onSubmit=${rename}><input name="name" aria-label="Name" value=${sb.name} disabled=${reader} required ...${nameRule} autocomplete="off" />${!reader && html`<button>Rename</button>`}</form>
       <h3>Network</h3><form class="stack" onSubmit=${save}><label class="field"><span>Connections to other hosts</span><select value=${mode} disabled=${reader} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="open">open, except private addresses</option><option value="allow">only some hosts</option><option value="none">none</option></select></label>
         ${mode === "allow" && html`<label class="field"><span>Allowed hosts</span><input name="allow" value=${sb.network.allow.join(", ")} placeholder="example.com, *.example.org" required disabled=${reader} /></label>`}${!reader && html`<div><button>Save</button></div>`}</form></section>
+    <${Lifetime} sb=${sb} reader=${reader} />
     ${table("Limits", [["CPU", quantity(sb.cpu_limit, true)], ["Memory", quantity(sb.memory_limit)], ["Disk", quantity(sb.disk_limit)]], "")}
     ${table("Labels", Object.entries(sb.labels || {}), "No labels.")}
     ${table("Environment variables", Object.entries(whole.env || {}), "No variables.")}

@@ -30,7 +30,7 @@ func TestHelp(t *testing.T) {
 		}))
 	done := make(chan error)
 	go func() {
-		_, err := wait.Call(t.Context(), op.None{})
+		_, err := wait.Call(t.Context(), &op.None{})
 		done <- err
 	}()
 	<-began

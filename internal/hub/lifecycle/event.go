@@ -14,7 +14,7 @@ import (
 // Event is one event of a sandbox.
 type Event struct {
 	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded, idle, expired, denied, pending, learning, missed"`
-	Time    time.Time `json:"time"`
+	Time    time.Time `json:"time" doc:"When it happened; for existing: when the sandbox changed last"`
 	Sandbox *Object   `json:"sandbox,omitempty" doc:"The sandbox after the event, without its environment and arguments"`
 	Message string    `json:"message,omitempty"`
 }
@@ -160,11 +160,19 @@ func (f *follower) sendCurrent(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	for _, sb := range list {
-		if err := f.sendEvent(ctx, seq, Event{Type: string(sandbox.Existing), Time: time.Now().UTC()}, &sb); err != nil {
+		if err := f.sendEvent(ctx, seq, Event{Type: string(sandbox.Existing), Time: changed(sb)}, &sb); err != nil {
 			return 0, err
 		}
 	}
 	return seq, nil
+}
+
+// changed is the time of the last change of a sandbox.
+func changed(sb sandbox.Sandbox) time.Time {
+	if sb.Changed.IsZero() {
+		return sb.Created.UTC()
+	}
+	return sb.Changed.UTC()
 }
 
 func (f *follower) sendEvent(ctx context.Context, seq int64, e Event, sb *sandbox.Sandbox) error {
