@@ -12,7 +12,7 @@ const hour = 3_600_000;
 export function Chart({ title, now, samples, limit = 0, names = [], format, gap }) {
   const end = Date.now();
   const first = samples.length ? new Date(samples[0].time).getTime() : end;
-  const range = Math.min(hour, Math.max(hour / 12, end - first));
+  const range = Math.min(hour, Math.max(hour / 30, end - first));
   const known = samples.map((s) => ({ at: new Date(s.time).getTime(), values: s.values })).filter((s) => s.at >= end - range && s.values.every((v) => v >= 0));
   const peak = Math.max(0, ...known.flatMap((s) => s.values));
   const top = Math.max(limit, peak * (limit ? 1 : 1.15)) || 1;

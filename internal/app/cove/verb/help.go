@@ -17,7 +17,8 @@ var groups = []struct{ id, title, verbs string }{
 		"activity glance network egress share"},
 	{"disk", "Disks:", "snapshot rollback fork diff export volume image"},
 	{"project", "Projects:", "up down"},
-	{"account", "Hubs and credentials:", "login logout context auth secret key usage info environments watch attention record audit health docs mcp"},
+	{"account", "Hubs and credentials:", "login logout context auth secret key usage info environments watch attention record " +
+		"audit health docs mcp"},
 	{"machine", "This machine:", "hub doctor examine config tls backup restore bug-report version completion help"},
 }
 
