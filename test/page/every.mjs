@@ -19,10 +19,24 @@ await post(sandbox, "/v1/bash/exec", { command: `cd ${dir} && mkdir -p docs && e
 await post(sandbox, "/v1/file/replace", { file: `${dir}/hello.py`, old_str: "hello", new_str: "goodbye" });
 const signed = key ? { "X-API-Key": key } : {};
 await post(hub, "/sandbox/a/v1/shell/exec", { command: "ls -l /", id: "s" }, signed);
+/** Values of the words in capitals in the addresses of pages. @type {Record<string, string>} */
+const words = { DIR: encodeURIComponent(dir) };
 if (!bench) {
+  const ask = async (path, body, method) => (await (await fetch(`${hub}/api/v1/${path}`, { method: method || (body ? "POST" : "GET"), headers: { "Content-Type": "application/json", ...signed }, body: body && JSON.stringify(body) })).json()).data;
   await post(hub, "/api/v1/sandbox", { name: "gone" }, signed);
   await post(hub, "/sandbox/gone/v1/bash/exec", { command: "echo last words > file.txt" }, signed);
+  words.GONE = (await ask("sandbox/gone")).id;
   await fetch(`${hub}/api/v1/sandbox/gone`, { method: "DELETE", headers: signed });
+  await post(hub, "/api/v1/sandbox", { name: "stopped" }, signed);
+  words.STOPPED = (await ask("sandbox/stopped")).id;
+  await ask("sandbox/stopped/stop", {});
+  if (key) {
+    await post(hub, "/api/v1/sandbox", { name: "shown" }, signed);
+    words.WATCH = (await ask("sandbox/shown/share", { minutes: 60, read_only: true })).url;
+    const revoked = await ask("sandbox/shown/share", { minutes: 60, read_only: true });
+    words.REVOKED = revoked.url;
+    await ask(`share/${revoked.id}`, undefined, "DELETE");
+  }
 }
 
 async function signIn(page) {
@@ -34,7 +48,7 @@ async function signIn(page) {
   await page.getByRole("row", { name: /Choose a / }).waitFor();
 }
 
-const addressOf = (one) => `${one.at === "sandbox" ? sandbox : hub}${one.path.replace("DIR", encodeURIComponent(dir))}`;
+const addressOf = (one) => `${one.at === "sandbox" ? sandbox : one.at === "watcher" ? "" : hub}${one.path.replace(/[A-Z]{3,}/, (word) => words[word] ?? word)}`;
 
 // visit opens a page in a new browser context.
 async function visit(page, one) {
@@ -120,8 +134,8 @@ async function byKeyboard(page, name) {
 }
 
 if (shots) mkdirSync(shots, { recursive: true });
-const chosen = Object.entries(pages).filter(([name, one]) => (!only || only.split(",").includes(name)) && (key || one.at !== "stranger") && !(bench && one.kept));
-for (const at of ["sandbox", "stranger", "hub"]) {
+const chosen = Object.entries(pages).filter(([name, one]) => (!only || only.split(",").includes(name)) && (key || !["stranger", "watcher"].includes(one.at)) && !(bench && one.kept));
+for (const at of ["sandbox", "stranger", "watcher", "hub"]) {
   const mine = chosen.filter(([, one]) => one.at === at);
   if (mine.length === 0) continue;
   await withPage(async (page) => {
@@ -129,7 +143,7 @@ for (const at of ["sandbox", "stranger", "hub"]) {
     for (const [name, one] of mine) {
       await (bench ? measure : look)(page, name, one);
     }
-  }, { viewport: views.wide, colorScheme: "light", ignore: bench ? /status of [45]/ : /status of (401|404|502|503)/ }); // the benchmark's hub has no tenants
+  }, { viewport: views.wide, colorScheme: "light", ignore: bench ? /status of [45]/ : at === "watcher" ? /status of 40[13]|Applying inline style/ : /status of (401|403|404|409|502|503)/ }); // the benchmark's hub has no tenants
 }
 
 if (!bench && !only) {
