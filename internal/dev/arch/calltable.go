@@ -7,13 +7,13 @@ var calls = []Call{
 		"internal/system/isolate/initprocess", "internal/system/proc", "internal/system/sudo",
 	}, startReason},
 	{"process", "syscall.Exec", []string{"internal/system/proc", "internal/system/sudo"}, startReason},
-	{"process", "syscall.SYS_CLONE*", []string{"internal/system/isolate/internal/seccomp"}, startReason}, // the filter names them
+	{"process", "syscall.SYS_CLONE*", []string{"internal/system/seccomp"}, startReason}, // the filter names them
 	{"process", "syscall.StartProcess syscall.CreateProcess* syscall.SYS_EXECVE* syscall.SYS_FORK syscall.SYS_VFORK", nil, startReason},
 
 	{"raw-syscall", "syscall.Syscall* syscall.RawSyscall* syscall.AllThreadsSyscall*", []string{
 		"internal/guest/internal/pty", "internal/provider/local/internal/layer",
 		"internal/provider/local/internal/tree", "internal/system/disposition", "internal/system/isolate/initprocess",
-		"internal/system/isolate/internal/referee", "internal/system/isolate/internal/seccomp",
+		"internal/system/referee", "internal/system/seccomp",
 		"internal/system/isolate/internal/thread",
 	}, "a system call by number can start a process unnoticed: use a function of golang.org/x/sys/unix"},
 

@@ -58,7 +58,7 @@ filesystem/lockfile:
 network/certificate: filesystem/atomicfile
 system/isolate/cgroup:
 system/isolate/entrance:
-system/isolate/internal/seccomp:
+system/seccomp:
 system/isolate/internal/thread:
 system/isolate/outputlog:
 telemetry/metric:
@@ -84,22 +84,22 @@ network/egress: network/certificate network/egress/internal/bandwidth network/eg
 	network/egress/internal/count network/egress/internal/httptarget network/egress/internal/learn network/outbound sandbox network/socks
 document/markdown: document/office
 network/relay: auth/peer
-system/isolate/internal/referee: network/outbound network/socks
+system/referee: network/outbound network/socks
 api/health: telemetry/metric api/op
 system/isolate/unixsocket: system/isolate/internal/thread
 system/isolate/control: system/isolate/entrance system/isolate/unixsocket
 system/isolate/internal/protocol: system/isolate/cgroup
 system/isolate/internal/rootfs: system/isolate/internal/protocol
 system/isolate: system/isolate/cgroup system/isolate/internal/protocol system/isolate/internal/rootfs
-	system/isolate/internal/seccomp system/isolate/internal/thread sandbox
+	system/seccomp system/isolate/internal/thread sandbox
 system/isolate/gvisor: system/isolate system/isolate/control
 system/isolate/hostroot: system/isolate
 system/isolate/initprocess: system/disposition system/isolate/cgroup system/isolate/control system/isolate/gvisor
-	system/isolate/internal/protocol system/isolate/internal/referee system/isolate/internal/rootfs
-	system/isolate/internal/seccomp system/isolate/outputlog
+	system/isolate/internal/protocol system/referee system/isolate/internal/rootfs
+	system/seccomp system/isolate/outputlog
 network/tunnel:
 system/containerinit: system/isolate system/isolate/control system/isolate/entrance system/isolate/unixsocket system/proc
-	network/tunnel
+	network/tunnel system/referee system/seccomp
 hub/replica: filesystem/atomicfile filesystem/lockfile network/tunnel
 telemetry/span: api/op
 api/toolset: api/op api/spell

@@ -98,7 +98,7 @@ var libraries = []Library{
 		Reason: "programs use the generated table of internal/guest/internal/vt"},
 
 	// The kernel
-	{Path: "golang.org/x/net/bpf", By: []string{"internal/system/isolate/internal/seccomp"},
+	{Path: "golang.org/x/net/bpf", By: []string{"internal/system/seccomp"},
 		Reason: "internal/system/isolate filters system calls"},
 	{Path: "golang.org/x/sys/unix",
 		By: []string{
@@ -106,7 +106,8 @@ var libraries = []Library{
 			"internal/filesystem/atomicfile", "internal/filesystem/inotify", "internal/filesystem/lockfile", "internal/guest/...",
 			"internal/hub/internal/audit", "internal/hub/internal/tenant",
 			"internal/network/egress", "internal/provider/...", "internal/system/containerinit",
-			"internal/system/disposition", "internal/system/isolate/...", "internal/system/proc", "internal/system/pyenv", "internal/system/sudo",
+			"internal/system/disposition", "internal/system/isolate/...", "internal/system/proc", "internal/system/pyenv", "internal/system/referee",
+			"internal/system/seccomp", "internal/system/sudo",
 			"test/cluster", "test/lane",
 		},
 		Tests: []string{"test/e2e"}, Reason: "operations, surfaces and most of the hub are independent of the kernel"},

@@ -25,7 +25,7 @@ guest/code: guest/jupyter guest/node system/proc surface/rest
 guest/convert: document/markdown
 guest/file: filesystem/atomicfile guest/internal/document guest/internal/pyerr
 guest/shell: surface/rest
-provider/docker: /deploy provider/providertest /test/cluster
+provider/docker: /deploy provider/providertest provider/providertest/outbound /test/cluster
 provider/kubernetes/internal/bucket: /test/cluster
 provider/kubernetes/internal/archive: /test/cluster
 provider/kubernetes: /client provider/providertest /test/cluster

@@ -34,7 +34,7 @@ func (c *tracked) serveOutbound() {
 	case err != nil:
 	case req.Kind == outbound.Lookup:
 		_, _ = c.Write([]byte{byte(c.p.lookup(req.Host))})
-	case c.take == nil:
+	case req.Kind == outbound.Connect && c.take == nil:
 		_, _ = c.Write([]byte{byte(socks.UnknownCommand)})
 	default:
 		c.connectOutbound(req)
@@ -79,24 +79,25 @@ func (c *tracked) connectOutbound(req outbound.Request) {
 		_, _ = c.Write([]byte{byte(socksCode(err))})
 		return
 	}
-	client, err := c.takeClient()
-	c.Close()
+	client := c
+	if _, err = c.Write([]byte{byte(socks.OK)}); err == nil && req.Kind == outbound.Connect {
+		client, err = c.takeClient()
+		c.Close()
+	}
 	if err != nil {
 		remote.Close()
 		p.ring.end(rec, 0, 0)
 		return
 	}
 	defer client.Close()
+	client.SetDeadline(time.Time{})
 	p.relay(client, bufio.NewReader(client), remote, rec)
 }
 
-// takeClient confirms a connection and receives that of the program.
+// takeClient receives the connection of a program.
 func (c *tracked) takeClient() (*tracked, error) {
 	p := c.p
 	c.SetDeadline(time.Now().Add(helloTimeout))
-	if _, err := c.Write([]byte{byte(socks.OK)}); err != nil {
-		return nil, err
-	}
 	conn, err := c.take(c.Conn)
 	if err != nil {
 		return nil, err

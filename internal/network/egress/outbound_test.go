@@ -72,7 +72,11 @@ func give(t *testing.T, c *outbound.Connection, conn *net.TCPConn) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := c.Give(int(f.Fd())); err != nil {
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Give(fd); err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
@@ -132,6 +136,8 @@ func TestOutbound(t *testing.T) {
 	if got := code(r.request(t, plain, "echo.test:80").Result(t.Context())); got != socks.UnknownCommand {
 		t.Errorf("a listener that receives no connections: got %v, want %v", got, socks.UnknownCommand)
 	}
+	// It copies their data instead.
+	r.tryConnections(t, &outbound.Hub{Path: r.path, Copies: true})
 	var refused []string
 	for _, rec := range r.Records() {
 		if rec.Protocol == "tcp" && rec.Program != "test" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -16,6 +17,8 @@ type Hub struct {
 	Path string // of its Unix socket
 	// Patience is how long a request waits while the hub restarts.
 	Patience time.Duration
+	// Copies says that the proxy takes no descriptors, so that this side copies the data of connections.
+	Copies bool
 }
 
 // Lookup returns nil if a name exists and may be used.
@@ -30,7 +33,11 @@ func (h *Hub) Lookup(ctx context.Context, name string) error {
 
 // Connect requests a connection.
 func (h *Hub) Connect(ctx context.Context, host string, port int, program string) (*Connection, error) {
-	return h.send(ctx, Request{Kind: Connect, Host: host, Port: port, Program: program})
+	kind := Connect
+	if h.Copies {
+		kind = Stream
+	}
+	return h.send(ctx, Request{Kind: kind, Host: host, Port: port, Program: program})
 }
 
 func (h *Hub) send(ctx context.Context, r Request) (*Connection, error) {
@@ -46,7 +53,7 @@ func (h *Hub) send(ctx context.Context, r Request) (*Connection, error) {
 		c.Close()
 		return nil, err
 	}
-	return &Connection{c: c.(*net.UnixConn)}, nil
+	return &Connection{c: c.(*net.UnixConn), copies: h.Copies}, nil
 }
 
 // dial connects to the proxy. It retries while the hub restarts, so that programs do not notice.
@@ -73,6 +80,7 @@ func (h *Hub) dial(ctx context.Context) (net.Conn, error) {
 // Connection is a request that the proxy is serving.
 type Connection struct {
 	c      *net.UnixConn
+	copies bool
 	result error
 	ended  bool
 }
@@ -122,11 +130,60 @@ func (c *Connection) reply(ctx context.Context) (byte, error) {
 	return code[0], nil
 }
 
-// Give passes the open connection of a program to the proxy, which then connects both. The caller keeps the descriptor.
+// Give passes the open connection of a program to the proxy, which then connects both. If the proxy takes no descriptors, Give
+// copies data in the background until both have ended. It takes ownership of the descriptor.
 func (c *Connection) Give(fd int) error {
+	if c.copies {
+		return c.copy(fd)
+	}
+	defer syscall.Close(fd)
 	_, _, err := c.c.WriteMsgUnix([]byte{Magic}, syscall.UnixRights(fd), nil)
 	return err
 }
 
+// copy copies data in the background, and closes both connections.
+func (c *Connection) copy(fd int) error {
+	f := os.NewFile(uintptr(fd), "connection")
+	conn, err := net.FileConn(f) // a copy
+	f.Close()
+	if err != nil {
+		return err
+	}
+	program := conn.(*net.TCPConn)
+	hub := c.c
+	c.c = nil
+	go func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			copyHalf(hub, program)
+		}()
+		copyHalf(program, hub)
+		<-done
+		program.Close()
+		hub.Close()
+	}()
+	return nil
+}
+
+// half is a connection that can end one direction.
+type half interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// copyHalf copies one direction and ends it. A failure ends both directions.
+func copyHalf(to, from half) {
+	if _, err := io.Copy(to, from); err != nil || to.CloseWrite() != nil {
+		to.Close()
+		from.Close()
+	}
+}
+
 // Close closes the connection to the proxy.
-func (c *Connection) Close() error { return c.c.Close() }
+func (c *Connection) Close() error {
+	if c.c == nil { // it is copied
+		return nil
+	}
+	return c.c.Close()
+}

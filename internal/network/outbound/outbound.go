@@ -26,6 +26,8 @@ const (
 	// Connect opens a connection. The proxy replies with Admitted as soon as the rules allow it, and then with the result. If
 	// that is socks.OK, the sender passes the program's connection; see Connection.Give.
 	Connect
+	// Stream opens a connection. The proxy replies as to Connect. Then the data of the connection follows.
+	Stream
 )
 
 // Admitted is the reply before the result of Connect.
@@ -64,7 +66,7 @@ func Read(c io.Reader) (r Request, err error) {
 		return r, err
 	}
 	r.Kind, r.Port = Kind(head[0]), int(binary.BigEndian.Uint16(head[1:]))
-	if r.Kind != Lookup && r.Kind != Connect {
+	if r.Kind < Lookup || r.Kind > Stream {
 		return r, errRequest
 	}
 	for _, text := range []*string{&r.Host, &r.Program} {

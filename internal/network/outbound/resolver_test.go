@@ -229,7 +229,7 @@ func TestRequest(t *testing.T) {
 			t.Errorf("%+v: got no error", bad)
 		}
 	}
-	for _, b := range []string{"\x00\x00\x01\x01a\x00", "\x03\x00\x01\x01a\x00", "\x01\x00\x01\x00\x00"} {
+	for _, b := range []string{"\x00\x00\x01\x01a\x00", "\x04\x00\x01\x01a\x00", "\x01\x00\x01\x00\x00"} {
 		if r, err := Read(strings.NewReader(b)); err == nil {
 			t.Errorf("%q: got %+v, want an error", b, r)
 		}

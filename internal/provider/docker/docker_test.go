@@ -180,6 +180,7 @@ func TestDocker(t *testing.T) {
 	r := newRig(t, cluster.StartDocker(t))
 	t.Run("provider", func(t *testing.T) { testProvider(t, r) })
 	t.Run("guard", func(t *testing.T) { testGuard(t, r) })
+	t.Run("outbound", func(t *testing.T) { testOutbound(t, r) })
 }
 
 // TestPodman runs all tests on the service of Podman.
@@ -189,6 +190,7 @@ func TestPodman(t *testing.T) {
 	r.outlived = true
 	t.Run("provider", func(t *testing.T) { testProvider(t, r) })
 	t.Run("guard", func(t *testing.T) { testGuard(t, r) })
+	t.Run("outbound", func(t *testing.T) { testOutbound(t, r) })
 }
 
 func testProvider(t *testing.T, r rig) {

@@ -133,17 +133,17 @@ func testWalls(h *hub) {
 	common := map[string]string{
 		"id -u": "1000\n",
 		"grep -e ^CapEff -e ^CapPrm -e ^CapAmb /proc/self/status | tr -d 'CapEfrmPAb:\\t\\n0'": "",
-		"grep ^CapBnd /proc/self/status":   "CapBnd:\t00000000a00405fb\n", // those of capabilities
-		"grep ^Seccomp: /proc/self/status": "Seccomp:\t2\n",
-		"ls /sys/class/net":                "lo\n",
-		"ip route | wc -l":                 "0\n",
-		"nc -w 5 172.31.255.1 80 </dev/null 2>&1 | grep -c unreachable": "1\n",
-		"touch /run/cove/x /run/bin/x 2>&1 | grep -c Read-only":         "2\n",
-		"rm -f /run/cove-control/control 2>&1 | grep -c permitted":      "1\n",
-		"ls /var/run/docker.sock 2>&1 | grep -c 'No such file'":         "1\n",
-		"mount -t tmpfs x /tmp 2>&1 | grep -c -i permi":                 "1\n",
-		"echo x 2>/dev/null >/proc/sys/kernel/hostname || echo no":      "no\n",
-		"ps | grep -c -e '[d]ockerd' -e '[c]ontainerd' -e '[p]odman'":   "0\n[exit status 1]",
+		"grep ^CapBnd /proc/self/status":                              "CapBnd:\t00000000a00405fb\n", // those of capabilities
+		"grep ^Seccomp: /proc/self/status":                            "Seccomp:\t2\n",
+		"ls /sys/class/net":                                           "lo\n",
+		"ip route | wc -l":                                            "0\n",
+		"nc -w 60 172.31.255.1 80 </dev/null 2>&1 | grep -c refused":  "1\n",
+		"touch /run/cove/x /run/bin/x 2>&1 | grep -c Read-only":       "2\n",
+		"rm -f /run/cove-control/control 2>&1 | grep -c permitted":    "1\n",
+		"ls /var/run/docker.sock 2>&1 | grep -c 'No such file'":       "1\n",
+		"mount -t tmpfs x /tmp 2>&1 | grep -c -i permi":               "1\n",
+		"echo x 2>/dev/null >/proc/sys/kernel/hostname || echo no":    "no\n",
+		"ps | grep -c -e '[d]ockerd' -e '[c]ontainerd' -e '[p]odman'": "0\n[exit status 1]",
 	}
 	h.wantOutput(sb.ID, common)
 	h.wantOutput(bare.ID, common)

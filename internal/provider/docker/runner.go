@@ -113,6 +113,8 @@ const (
 func (r *runner) hostConfig(b *box) *engine.HostConfig {
 	spec := b.rec.Sandbox.Spec
 	h := &engine.HostConfig{
+		// Programs inside are not root of the network, which belongs to the first process.
+		Sysctls:     map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize,
 		Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
 		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},

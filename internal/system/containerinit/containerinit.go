@@ -73,6 +73,10 @@ const (
 // Main runs the container, or the verb in args, and returns the exit code.
 func Main(args []string) int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if len(args) > 1 && args[0] == EnterVerb {
+		log.Error("cannot start the program of this sandbox", "error", enter(args[1:]))
+		return exitFailed
+	}
 	plan, err := readPlan()
 	switch {
 	case len(args) == 2 && args[0] == InstallVerb:
@@ -126,6 +130,9 @@ func Main(args []string) int {
 		return exitNotFound
 	}
 	cfg.Argv = append([]string{path}, plan.Command[1:]...)
+	if plan.Tunnel == nil {
+		connectPrograms(&cfg, log)
+	}
 	return proc.Init(cfg)
 }
 

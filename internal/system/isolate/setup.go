@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/protocol"
-	"github.com/cove-sandbox/cove/internal/system/isolate/internal/seccomp"
+	"github.com/cove-sandbox/cove/internal/system/seccomp"
 )
 
 // setup converts the config to the message to init, and its folders to detached

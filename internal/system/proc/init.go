@@ -25,6 +25,8 @@ type InitConfig struct {
 	// leaves: 1s when 0.
 	Grace time.Duration
 	Log   *slog.Logger
+	// Enter, if not nil, prepares the process of the server.
+	Enter *Enter
 }
 
 // cannotStart is the exit code of shells for a command that cannot be run.
@@ -40,6 +42,7 @@ func Init(cfg InitConfig) int {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	cfg.Log = log
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Second
 	}
@@ -84,6 +87,12 @@ func (in *initLoop) start(cfg InitConfig) error {
 		return errors.New("start server: no program given")
 	}
 	var err error
+	if cfg.Enter != nil {
+		if in.server, err = in.enter(cfg); err == nil {
+			return nil
+		}
+		cfg.Log.Warn("programs must use the proxy", "error", err)
+	}
 	in.server, err = syscall.ForkExec(cfg.Argv[0], cfg.Argv, &syscall.ProcAttr{
 		Dir: cfg.Dir, Env: cfg.Env, Files: []uintptr{0, 1, 2},
 		// Its own group, so that ^C at a terminal reaches it once, through Init.

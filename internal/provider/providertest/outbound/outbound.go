@@ -48,10 +48,19 @@ func Build(t *testing.T, path string) {
 
 // Run runs the suite. Each case gets a new box.
 func Run(t *testing.T, open func(t *testing.T) *Box) {
-	for name, run := range map[string]func(*outside){
+	run(t, open, map[string]func(*outside){
 		"programs": testPrograms, "more programs": testMorePrograms, "attacks": testAttacks, "requests": testRequests,
 		"sockets": testSockets, "many connections": testMany, "restart of the hub": testRestart,
-	} {
+	})
+}
+
+// RunMinimal runs the parts of the suite that need only the probe and, as /bin/sh, BusyBox.
+func RunMinimal(t *testing.T, open func(t *testing.T) *Box) {
+	run(t, open, map[string]func(*outside){"programs": testMinimalPrograms, "attacks": testAttacks, "restart of the hub": testRestart})
+}
+
+func run(t *testing.T, open func(t *testing.T) *Box, cases map[string]func(*outside)) {
+	for name, run := range cases {
 		t.Run(name, func(t *testing.T) {
 			if name == "more programs" || name == "many connections" {
 				testenv.Long(t)

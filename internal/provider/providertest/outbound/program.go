@@ -98,6 +98,17 @@ var morePrograms = []program{
 		"ERR_(NAME_NOT_RESOLVED|INTERNET_DISCONNECTED)"},
 }
 
+// minimalPrograms exist in every image that has BusyBox.
+var minimalPrograms = []program{
+	{"static Go", "", "PROBE get https://HOST", "web web.ok.test", "no such host"},
+	{"a query without a connection", "", "PROBE lookup HOST", `198\.18\.`, "NameError"},
+	{"wget", "", "ln -sf /bin/sh /tmp/wget; /tmp/wget -qO- http://HOST", "web web.ok.test", "bad address"},
+	{"nc", "", `ln -sf /bin/sh /tmp/nc; echo hi | /tmp/nc HOST 7`, "hi\n", "bad address"},
+	{"nslookup", "", "ln -sf /bin/sh /tmp/nslookup; /tmp/nslookup HOST", `198\.18\.`, "NXDOMAIN|can't"},
+}
+
+func testMinimalPrograms(o *outside) { o.try(minimalPrograms) }
+
 func testPrograms(o *outside)     { o.try(programs) }
 func testMorePrograms(o *outside) { o.try(morePrograms) }
 

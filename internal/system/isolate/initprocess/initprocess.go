@@ -22,10 +22,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/disposition"
 	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/protocol"
-	"github.com/cove-sandbox/cove/internal/system/isolate/internal/referee"
 	"github.com/cove-sandbox/cove/internal/system/isolate/internal/rootfs"
-	"github.com/cove-sandbox/cove/internal/system/isolate/internal/seccomp"
 	"github.com/cove-sandbox/cove/internal/system/isolate/outputlog"
+	"github.com/cove-sandbox/cove/internal/system/referee"
+	"github.com/cove-sandbox/cove/internal/system/seccomp"
 )
 
 // Main builds the sandbox, waits at the gate, drops its privileges, runs the program, reaps

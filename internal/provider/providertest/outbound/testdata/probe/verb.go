@@ -29,6 +29,17 @@ var verbs = map[string]func(args []string) error{
 	"lookup":  lookup,
 	"serve":   serve,
 	"respond": respond,
+	"root":    root,
+}
+
+// root runs a command as root, if this file is setuid.
+func root(args []string) error {
+	for _, set := range []func(int) error{unix.Setgid, unix.Setuid} {
+		if err := set(0); err != nil {
+			return err
+		}
+	}
+	return unix.Exec(args[0], args, os.Environ())
 }
 
 // get prints a page.

@@ -157,7 +157,6 @@ func (a *attempt) finish(hub *outbound.Connection, errno syscall.Errno) syscall.
 	a.end.close()
 	if err == nil {
 		err = hub.Give(fd)
-		unix.Close(fd)
 	}
 	if err != nil {
 		a.fail()

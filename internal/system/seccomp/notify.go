@@ -42,11 +42,18 @@ func runtimeNotifications() ([]bpf.RawInstruction, error) {
 		refuse(unix.EINVAL),
 		allow,
 	}
+	return assemble(append(connections(), onCall(unix.SYS_SECCOMP, listener)...))
+}
+
+// connections notifies of calls that connect to the outside.
+func connections() []bpf.Instruction {
 	p := append([]bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}},
 		onCall(unix.SYS_SOCKET, append(append([]bpf.Instruction{arg(0)}, datagram...), allow))...)
-	p = append(p, onCall(unix.SYS_CONNECT, []bpf.Instruction{notify})...)
-	return assemble(append(p, onCall(unix.SYS_SECCOMP, listener)...))
+	return append(p, onCall(unix.SYS_CONNECT, []bpf.Instruction{notify})...)
 }
+
+// containerNotifications assembles the filter for programs in a container, which has filters of its engine.
+func containerNotifications() ([]bpf.RawInstruction, error) { return assemble(connections()) }
 
 // datagram notifies of sockets for datagrams, whose family is loaded: the resolver must listen before a program sends a query.
 // The next instruction decides on all others.
@@ -76,6 +83,9 @@ func assemble(p []bpf.Instruction) ([]bpf.RawInstruction, error) {
 // Notifications returns the filter that passes calls to init, in the kernel's format. With outbound, it includes those that
 // connect to the outside.
 func Notifications(outbound bool) (string, error) { return marshal(notifications(outbound)) }
+
+// ContainerNotifications is Notifications for a container.
+func ContainerNotifications() (string, error) { return marshal(containerNotifications()) }
 
 // RuntimeNotifications is Notifications for a runtime with its own kernel, such as gVisor.
 func RuntimeNotifications() (string, error) { return marshal(runtimeNotifications()) }

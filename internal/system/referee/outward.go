@@ -47,8 +47,8 @@ const (
 	checkInterval = 250 * time.Millisecond
 )
 
-func newOutward(egress string) *outward {
-	o := &outward{hub: &outbound.Hub{Path: egress, Patience: patience}}
+func newOutward(egress string, copies bool) *outward {
+	o := &outward{hub: &outbound.Hub{Path: egress, Patience: patience, Copies: copies}}
 	o.attempts.slots = make(chan struct{}, maxServed)
 	o.resolver = &outbound.Resolver{Names: &o.names, Lookup: o.hub.Lookup}
 	o.network = sync.OnceValue(func() uint64 {

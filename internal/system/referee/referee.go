@@ -25,6 +25,8 @@ type Config struct {
 	Listener int // the descriptor of the calls, of seccomp.Install; the Referee owns it
 	// Egress is the socket of the hub's egress proxy; empty if calls of connect are not passed.
 	Egress string
+	// Copies says that the egress proxy takes no descriptors; see outbound.Hub.
+	Copies bool
 }
 
 // Referee decides on calls.
@@ -51,7 +53,7 @@ func New(cfg Config) (*Referee, error) {
 	unix.CloseOnExec(cfg.Listener)
 	r := &Referee{listener: os.NewFile(uintptr(cfg.Listener), "seccomp"), network: network}
 	if cfg.Egress != "" {
-		r.outward = newOutward(cfg.Egress)
+		r.outward = newOutward(cfg.Egress, cfg.Copies)
 	}
 	return r, nil
 }

@@ -1,0 +1,118 @@
+package containerinit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/proc"
+	"github.com/cove-sandbox/cove/internal/system/referee"
+	"github.com/cove-sandbox/cove/internal/system/seccomp"
+)
+
+// EnterVerb is the verb with which this program prepares the process of the server, as root of a user namespace: it installs
+// the filter that passes connections of programs to the first process.
+const EnterVerb = "enter"
+
+// entry is what the first process sends to the program of EnterVerb.
+type entry struct {
+	User         *proc.User `json:"user,omitempty"`
+	Capabilities uint64     `json:"capabilities"`
+}
+
+// maxEntry bounds an encoded entry.
+const maxEntry = 64 << 10
+
+// connectPrograms connects programs that use no proxy to the hub's egress proxy. It requires root, and a network without a
+// route: connections inside continue unchanged.
+func connectPrograms(cfg *proc.InitConfig, log *slog.Logger) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	// The engine mounts this file, so it is not part of the image. Some engines do not, and the folder may be missing.
+	if err := os.WriteFile("/etc/resolv.conf", []byte(isolate.ResolverFile), 0o644); err != nil {
+		log.Warn("cannot set the resolver of this sandbox", "error", err)
+	}
+	user := cfg.User
+	cfg.Enter = &proc.Enter{Argv: []string{"/proc/self/exe", EnterVerb}, Supervise: func(conn int) error { return supervise(conn, user) }}
+}
+
+// supervise receives the descriptor of calls from the program of EnterVerb, and decides on them.
+func supervise(conn int, user *proc.User) error {
+	text, err := json.Marshal(entry{User: user, Capabilities: proc.Capabilities()})
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(conn, text); err != nil {
+		return fmt.Errorf("send user: %w", err)
+	}
+	reply, oob := make([]byte, 512), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := unix.Recvmsg(conn, reply, oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("receive calls: %w", err)
+	}
+	if oobn == 0 {
+		return fmt.Errorf("receive calls: %s", reply[:n])
+	}
+	list, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(list) != 1 {
+		return errors.Join(errors.New("receive calls: no descriptor"), err)
+	}
+	fds, err := unix.ParseUnixRights(&list[0])
+	if err != nil {
+		return fmt.Errorf("receive calls: %w", err)
+	}
+	r, err := referee.New(referee.Config{Listener: fds[0], Egress: filepath.Join(HubDir, EgressName), Copies: true})
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(conn, []byte{1}); err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	go r.Run()
+	return nil
+}
+
+// enter installs the filter and replaces this program by the server in args. It returns only if that fails.
+func enter(args []string) error {
+	runtime.LockOSThread() // filters and capabilities belong to threads
+	unix.CloseOnExec(proc.EnterFD)
+	buf := make([]byte, maxEntry)
+	n, err := unix.Read(proc.EnterFD, buf)
+	if err != nil {
+		return fmt.Errorf("receive user: %w", err)
+	}
+	var e entry
+	if err := json.Unmarshal(buf[:n], &e); err != nil {
+		return fmt.Errorf("receive user: %w", err)
+	}
+	listener, err := installNotifications()
+	if err != nil {
+		unix.Write(proc.EnterFD, []byte(err.Error())) // the first process starts the server without this program
+		return err
+	}
+	if err := unix.Sendmsg(proc.EnterFD, []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {
+		return fmt.Errorf("send calls: %w", err)
+	}
+	unix.Close(listener)
+	if n, err := unix.Read(proc.EnterFD, buf); n != 1 {
+		return errors.Join(io.ErrUnexpectedEOF, err)
+	}
+	return proc.Entered(e.User, e.Capabilities, args, os.Environ())
+}
+
+func installNotifications() (int, error) {
+	program, err := seccomp.ContainerNotifications()
+	if err != nil {
+		return -1, err
+	}
+	return seccomp.Notify(program)
+}
