@@ -96,7 +96,7 @@ func enter(args []string) error {
 	}
 	listener, err := installNotifications()
 	if err != nil {
-		unix.Write(proc.EnterFD, []byte(err.Error())) // the first process starts the server without this program
+		_, _ = unix.Write(proc.EnterFD, []byte(err.Error())) // the first process starts the server without this program
 		return err
 	}
 	if err := unix.Sendmsg(proc.EnterFD, []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {

@@ -132,7 +132,7 @@ func (o *outside) serve(cfg egress.Config, rules ...string) {
 	}
 	o.proxy = p
 	var served sync.WaitGroup
-	served.Go(func() { p.Serve(l) })
+	served.Go(func() { _ = p.Serve(l) })
 	o.Cleanup(func() { p.Close(); served.Wait() })
 }
 

@@ -48,9 +48,9 @@ func (o *outside) listen(port int, serve func(net.Conn)) {
 // greet serves a protocol in which the server's first message is enough.
 func (o *outside) greet(port int, text string) {
 	o.listen(port, func(c net.Conn) {
-		io.WriteString(c, text)
-		c.(*net.TCPConn).CloseWrite() // and read the rest: a reset would discard the message
-		io.Copy(io.Discard, c)
+		_, _ = io.WriteString(c, text)
+		_ = c.(*net.TCPConn).CloseWrite() // and read the rest: a reset would discard the message
+		_, _ = io.Copy(io.Discard, c)
 	})
 }
 
@@ -63,24 +63,24 @@ func (o *outside) serveWeb() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "web %s", r.Host) })
-	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(r.Header) })
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) { _ = json.NewEncoder(w).Encode(r.Header) })
 	mux.HandleFunc("/ws", serveWebSocket)
 	mux.HandleFunc("/simple/thing/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		io.WriteString(w, `<a href="/thing-1.0-py3-none-any.whl">thing-1.0-py3-none-any.whl</a>`)
+		_, _ = io.WriteString(w, `<a href="/thing-1.0-py3-none-any.whl">thing-1.0-py3-none-any.whl</a>`)
 	})
 	mux.HandleFunc("/thing-1.0-py3-none-any.whl", func(w http.ResponseWriter, r *http.Request) { w.Write(wheel) })
 	mux.HandleFunc("/npm/thing", func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, `{"name":"thing","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"thing","version":"1.0.0",`+
+		_, _ = io.WriteString(w, `{"name":"thing","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"thing","version":"1.0.0",`+
 			`"dist":{"tarball":"http://web.ok.test/npm/thing.tgz"}}}}`)
 	})
 	mux.HandleFunc("/cargo/config.json", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"dl":"http://%s/cargo","api":"http://%s/cargo"}`, r.Host, r.Host)
 	})
 	mux.HandleFunc("/cargo/api/v1/crates", func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, `{"crates":[{"name":"thing","max_version":"1.0.0","description":"a thing"}],"meta":{"total":1}}`)
+		_, _ = io.WriteString(w, `{"crates":[{"name":"thing","max_version":"1.0.0","description":"a thing"}],"meta":{"total":1}}`)
 	})
-	mux.HandleFunc("/go/thing.test/thing/@v/list", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "v1.0.0\n") })
+	mux.HandleFunc("/go/thing.test/thing/@v/list", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "v1.0.0\n") })
 	mux.HandleFunc("/rpc.Service/Call", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status")
@@ -113,23 +113,23 @@ func serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	defer c.Close()
 	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n"+
 		"\x81\x07message\x88\x00", base64.StdEncoding.EncodeToString(sum[:]))
-	io.Copy(io.Discard, c) // until the client closes
+	_, _ = io.Copy(io.Discard, c) // until the client closes
 }
 
 // serveProtocols serves protocols other than HTTP.
 func (o *outside) serveProtocols() {
-	o.listen(7, func(c net.Conn) { io.Copy(c, c) })
+	o.listen(7, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	o.greet(22, "not ssh\r\n")
 	o.greet(873, "@RSYNCD: 30.0\n@ERROR: no such module here\n")
 	// An error packet: its length, number and code, and the state.
 	o.greet(3306, "\x19\x00\x00\x00\xff\x10\x04#08004Too many clients")
-	o.listen(5432, func(c net.Conn) { io.ReadFull(c, make([]byte, 8)); io.WriteString(c, "N") })
+	o.listen(5432, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 8)); _, _ = io.WriteString(c, "N") })
 	o.listen(6379, func(c net.Conn) {
 		for buf := make([]byte, 512); ; {
 			if n, err := c.Read(buf); n == 0 || err != nil {
 				return
 			}
-			io.WriteString(c, "+PONG\r\n")
+			_, _ = io.WriteString(c, "+PONG\r\n")
 		}
 	})
 }

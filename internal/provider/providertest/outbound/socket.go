@@ -11,7 +11,7 @@ import (
 
 // testSockets: sockets behave like direct ones, except for the address.
 func testSockets(o *outside) {
-	o.listen(7, func(c net.Conn) { io.Copy(c, c) })
+	o.listen(7, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	o.setPort(8, silent)
 	o.serve(egress.Config{}, "*.ok.test:7", "*.ok.test:8", "*.ok.test:9")
 	own := ""
@@ -115,7 +115,7 @@ func testMany(o *outside) {
 	// The proxy and the server are in this process and have nine files for each connection: sockets, and pipes to copy with.
 	n := min(10_000, (int(files.Cur)-2000)/9)
 	o.Logf("%d connections", n)
-	o.listen(7, func(c net.Conn) { io.Copy(c, c) })
+	o.listen(7, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	o.serve(egress.Config{}, "*.ok.test:7")
 	if out := o.must(fmt.Sprintf("/usr/bin/python3 - %d 2>&1 <<'E'\n", n) + manyScript + "E\n"); out != "ok\n" {
 		o.Errorf("got %q, want %q", out, "ok\n")
