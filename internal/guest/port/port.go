@@ -193,6 +193,9 @@ func sameSockets(sockets []socket, known []Port) bool {
 	return len(at) == len(known)
 }
 
+// resolver is where the first process of a sandbox answers DNS queries. No caller connects to it through us, so it is not listed.
+var resolver = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 53}), 53)
+
 // socket is a listening socket.
 type socket struct {
 	at    netip.AddrPort
@@ -206,7 +209,7 @@ func (s *Service) sockets() (list []socket) {
 			continue
 		}
 		for scan := bufio.NewScanner(f); scan.Scan(); {
-			if k, ok := parseSocket(scan.Text()); ok && !s.cfg.Hidden(int(k.at.Port())) {
+			if k, ok := parseSocket(scan.Text()); ok && k.at != resolver && !s.cfg.Hidden(int(k.at.Port())) {
 				list = append(list, k)
 			}
 		}

@@ -2,8 +2,11 @@ package port
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -69,6 +72,23 @@ func TestPortsOfTheSandboxItselfAreInternal(t *testing.T) {
 			t.Errorf("%s: got %+v, want internal %v", name, p, c.want)
 		}
 		s.Close()
+	}
+}
+
+// TestResolverIsNotListed: a program on the same port of another address is.
+func TestResolverIsNotListed(t *testing.T) {
+	t.Parallel()
+	proc := t.TempDir()
+	const line = "   0: %s:0035 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 %d 1\n"
+	table := fmt.Sprintf(line+line, "3500007F", 1, "0100007F", 2)
+	if err := errors.Join(os.Mkdir(filepath.Join(proc, "net"), 0o700),
+		os.WriteFile(filepath.Join(proc, "net/tcp"), []byte(table), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Proc: proc})
+	defer s.Close()
+	if got := s.Open(); len(got) != 1 || got[0].Address != "127.0.0.1" || got[0].Port != 53 {
+		t.Errorf("got %+v, want only the port of the program", got)
 	}
 }
 
