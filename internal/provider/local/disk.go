@@ -39,7 +39,10 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 		p.snapshots.Cancel(owner, name)
 		return sandbox.Snapshot{}, err
 	}
-	info, err := p.snapshots.Keep(sandbox.Snapshot{Name: name, Owner: owner, Sandbox: id, Parent: d.From, Created: time.Now()}, d)
+	info := sandbox.Snapshot{Name: name, Owner: owner, Sandbox: id, Parent: d.From, Created: time.Now()}
+	if info.Size, err = held.Written(); err == nil {
+		info, err = p.snapshots.Keep(info, d)
+	}
 	if err != nil {
 		p.snapshots.Cancel(owner, name)
 		return sandbox.Snapshot{}, errors.Join(err, p.disks.Drop(d))

@@ -147,7 +147,10 @@ func testTwentyForks(h *hub) {
 		h.t.Fatalf("%d bytes use %d bytes", size, one-empty)
 	}
 	began := time.Now()
-	h.snap(sb.ID, "kept")
+	kept, err := h.Snapshot(h.t.Context(), sb.ID, "kept")
+	if err != nil || kept.Size < size || kept.Size > size+size/4 {
+		h.t.Fatalf("snapshot of %d bytes: got size %d, %v", size, kept.Size, err)
+	}
 	h.t.Logf("snapshot: %v", time.Since(began))
 	began = time.Now()
 	forks := append(h.fork(sb.ID, 19), sb)

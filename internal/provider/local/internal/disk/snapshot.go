@@ -87,14 +87,10 @@ func (n *Snapshots) Cancel(owner, name string) {
 	delete(n.list, named{owner, name})
 }
 
-// Keep stores a disk under a reserved name, with its size. Unless it fails, it takes over the caller's hold on the disk.
+// Keep stores a disk under a reserved name. Unless it fails, it takes over the caller's hold on the disk.
 func (n *Snapshots) Keep(info sandbox.Snapshot, d Disk) (sandbox.Snapshot, error) {
-	used, err := n.store.Measure(d, 0)
-	if err != nil {
-		return info, err
-	}
 	d.From = "" // it is stored as the parent of the snapshot
-	info.Size, info.Image = used.Bytes, d.Ref
+	info.Image = d.Ref
 	dir := n.ownerDir(info.Owner)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return info, err

@@ -50,6 +50,13 @@ func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
 	return d, nil
 }
 
+// Written returns the number of bytes that the sandbox has written to its disk. A copy of the disk cannot be measured:
+// its data counts for the original.
+func (h Held) Written() (int64, error) {
+	used, err := h.runner.disks.Measure(h.row.Data.rec.Disk, 0)
+	return used.Bytes, err
+}
+
 // ReplaceDisk ends all processes inside and gives the sandbox a new disk that starts from another disk. Unless it
 // fails, it takes over the caller's hold on that disk.
 func (h Held) ReplaceDisk(ctx context.Context, from disk.Disk) error {
