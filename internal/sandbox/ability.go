@@ -26,6 +26,7 @@ type Abilities struct {
 	Fork        bool `json:"fork"`     // Forker
 	Diff        bool `json:"diff"`     // Differ
 	Export      bool `json:"export"`   // Exporter
+	Build       bool `json:"build"`    // Layerer and Spec.Root, to build templates
 
 	// Isolation lists the supported kinds, the default first.
 	Isolation []string `json:"isolation"`

@@ -49,6 +49,30 @@ type Snapshot struct {
 	// snapshot can use less disk space, because data is shared.
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created"`
+	// Layer: it was taken by SaveLayer.
+	Layer bool `json:"layer,omitempty"`
+}
+
+// Layerer saves the disk of a sandbox repeatedly while a template is built in it.
+type Layerer interface {
+	// SaveLayer is Snapshot with Layer set, for a running sandbox, which continues to run. Its processes can
+	// have ended. Size is what was written since the last layer of the sandbox, or since its creation.
+	SaveLayer(ctx context.Context, id, name string) (Snapshot, error)
+}
+
+// Imager describes images.
+type Imager interface {
+	// ResolveImage returns the image of a reference for an owner. It pulls a missing image and calls the
+	// Budget of ctx for it. With fresh, it asks the registry for the current image of a tag.
+	ResolveImage(ctx context.Context, owner, ref string, fresh bool) (ImageConfig, error)
+}
+
+// ImageConfig describes an image.
+type ImageConfig struct {
+	Digest  string // of its manifest
+	Env     map[string]string
+	Workdir string
+	User    string // name or ID, with an optional group after a colon
 }
 
 // Forker creates running copies of a sandbox.

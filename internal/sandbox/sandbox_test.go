@@ -35,6 +35,7 @@ func TestValidate(t *testing.T) {
 		t.Errorf("empty spec: %v", err)
 	}
 	for name, change := range map[string]func(*Spec){
+		"root without root":     func(s *Spec) { s.Root, s.NoRoot = true, true },
 		"upper-case name":       func(s *Spec) { s.Name = "A" },
 		"long name":             func(s *Spec) { s.Name = strings.Repeat("a", MaxName+1) },
 		"path in name":          func(s *Spec) { s.Name = "../a" },

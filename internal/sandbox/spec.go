@@ -30,7 +30,9 @@ type Spec struct {
 	Network   Network   `json:"network,omitzero"`
 	Isolation string    `json:"isolation,omitempty"`
 	// NoRoot disables sudo inside.
-	NoRoot   bool     `json:"no_root,omitempty"`
+	NoRoot bool `json:"no_root,omitempty"`
+	// Root runs the server as root inside. Only builds of templates set it; it excludes NoRoot.
+	Root     bool     `json:"root,omitempty"`
 	Volumes  []Volume `json:"volumes,omitempty"`
 	Lifetime Lifetime `json:"lifetime,omitzero"`
 	// Snapshot is the owner's snapshot that the disk starts from. Image is then empty,

@@ -122,6 +122,9 @@ func (s Spec) checkProcess() error {
 	if size > maxArgs {
 		return fmt.Errorf("command, args and env are %d bytes together, more than %d", size, maxArgs)
 	}
+	if s.Root && s.NoRoot {
+		return fmt.Errorf("root and no root exclude each other")
+	}
 	if s.Workdir != "" {
 		return checkPath("workdir", s.Workdir)
 	}

@@ -31,6 +31,8 @@ func (p *Provider) check(spec sandbox.Spec) error {
 		return err
 	}
 	switch {
+	case spec.Root:
+		return fmt.Errorf("%w: builds of templates with provider docker; use the local provider", sandbox.ErrUnsupported)
 	case spec.Isolation != "" && spec.Isolation != Kind:
 		return fmt.Errorf("%w: isolation %q; use %s", sandbox.ErrUnsupported, spec.Isolation, Kind)
 	case spec.Image == "" && spec.Snapshot == "" && p.cfg.Image == "":

@@ -73,6 +73,8 @@ func checkSpec(s *cluster.Session, spec sandbox.Spec) error {
 	}
 	kinds := s.Isolation()
 	switch {
+	case spec.Root:
+		return fmt.Errorf("%w: builds of templates with provider kubernetes; use the local provider", sandbox.ErrUnsupported)
 	case spec.Isolation != "" && !slices.Contains(kinds, spec.Isolation) && spec.Isolation != cluster.IsolationContainer:
 		return fmt.Errorf("%w: isolation %q; use one of %s", sandbox.ErrUnsupported, spec.Isolation, strings.Join(kinds, ", "))
 	case spec.Image == "" && s.Config.Image == "" && spec.Snapshot == "":

@@ -17,6 +17,15 @@ import (
 
 // Snapshot implements sandbox.Snapshotter.
 func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snapshot, error) {
+	return p.save(ctx, id, name, false)
+}
+
+// SaveLayer implements sandbox.Layerer.
+func (p *Provider) SaveLayer(ctx context.Context, id, name string) (sandbox.Snapshot, error) {
+	return p.save(ctx, id, name, true)
+}
+
+func (p *Provider) save(ctx context.Context, id, name string, layer bool) (sandbox.Snapshot, error) {
 	ctx, done, err := p.runner.Begin(ctx)
 	if err != nil {
 		return sandbox.Snapshot{}, err
@@ -39,13 +48,20 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 		p.snapshots.Cancel(owner, name)
 		return sandbox.Snapshot{}, err
 	}
-	info := sandbox.Snapshot{Name: name, Owner: owner, Sandbox: id, Parent: d.From, Created: time.Now()}
-	if info.Size, err = held.Written(); err == nil {
+	info := sandbox.Snapshot{Name: name, Owner: owner, Sandbox: id, Parent: d.From, Created: time.Now(), Layer: layer}
+	written, fresh, err := held.Written()
+	if info.Size = written; layer {
+		info.Size = fresh
+	}
+	if err == nil {
 		info, err = p.snapshots.Keep(info, d)
 	}
 	if err != nil {
 		p.snapshots.Cancel(owner, name)
 		return sandbox.Snapshot{}, errors.Join(err, p.disks.Drop(d))
+	}
+	if layer {
+		held.Layered(written)
 	}
 	return info, nil
 }
@@ -232,6 +248,16 @@ func imageConfig(spec sandbox.Spec, from *disk.Image) image.Export {
 // ImportImage implements sandbox.Importer.
 func (p *Provider) ImportImage(ctx context.Context, path, ref string) error {
 	return p.disks.Images().Import(ctx, path, ref)
+}
+
+// ResolveImage implements sandbox.Imager.
+func (p *Provider) ResolveImage(ctx context.Context, owner, ref string, fresh bool) (sandbox.ImageConfig, error) {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return sandbox.ImageConfig{}, err
+	}
+	defer done()
+	return p.disks.Images().Describe(ctx, ref, owner, fresh)
 }
 
 // ImageUse implements sandbox.ImageCounter.

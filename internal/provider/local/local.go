@@ -60,6 +60,8 @@ var (
 	_ sandbox.Saver       = (*Provider)(nil)
 
 	_ sandbox.ImageCounter = (*Provider)(nil)
+	_ sandbox.Layerer      = (*Provider)(nil)
+	_ sandbox.Imager       = (*Provider)(nil)
 )
 
 // Open locks the state folder, checks that sandboxes can run here, adopts existing sandboxes and removes unfinished
@@ -257,6 +259,7 @@ func (p *Provider) Abilities() sandbox.Abilities {
 	a := sandbox.Abilities{Provider: "local", Pause: true,
 		PauseToDisk: p.runner.Saver().Check() == nil, Stop: true, AnyPort: true, Image: images, Volume: true,
 		Egress: true, Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Export: images,
+		Build:     os.Geteuid() == 0,
 		Isolation: p.runner.Isolations(), Limits: p.runner.Limits(), MaxMemory: machineMemory(),
 		MaxCPU: int64(runtime.NumCPU()) * 1000, Missing: p.runner.Missing()}
 	a.Tiers = tiers(a.Isolation)
@@ -272,6 +275,7 @@ func (p *Provider) Abilities() sandbox.Abilities {
 	if os.Geteuid() != 0 {
 		a.Missing = append(a.Missing, "separate users (requires root): a sandbox has one user, files of "+
 			"other users belong to nobody, and programs cannot become root",
+			"builds of templates (requires root): their steps run as root of the sandbox",
 			"hidden network interfaces (requires root): programs can read the names and addresses of this machine's "+
 				"network interfaces through the connections of their server")
 	}

@@ -33,6 +33,15 @@ func (p *Provider) snapshot(owner, name string) (snapshot, error) {
 
 // Snapshot implements sandbox.Snapshotter.
 func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snapshot, error) {
+	return p.save(ctx, id, name, false)
+}
+
+// SaveLayer implements sandbox.Layerer.
+func (p *Provider) SaveLayer(ctx context.Context, id, name string) (sandbox.Snapshot, error) {
+	return p.save(ctx, id, name, true)
+}
+
+func (p *Provider) save(ctx context.Context, id, name string, layer bool) (sandbox.Snapshot, error) {
 	if err := sandbox.CheckName(name); err != nil {
 		return sandbox.Snapshot{}, fmt.Errorf("%w: snapshot: %w", sandbox.ErrInvalid, err)
 	}
@@ -43,8 +52,11 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 	defer row.Release()
 	s := snapshot{files: row.Data.disk.copy(), info: sandbox.Snapshot{Name: name, Owner: row.Sandbox().Spec.Owner,
 		Sandbox: id, Parent: row.Data.from, Created: time.Now()}}
-	for _, data := range s.files {
-		s.info.Size += int64(len(data))
+	s.info.Layer = layer
+	for file, data := range s.files {
+		if was, ok := row.Data.kept[file]; !layer || !ok || !bytes.Equal(was, data) {
+			s.info.Size += int64(len(data))
+		}
 	}
 	store, key := p.cfg.Store, named{s.info.Owner, name}
 	store.mu.Lock()
@@ -53,6 +65,9 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 		return sandbox.Snapshot{}, fmt.Errorf("%w: snapshot %q", sandbox.ErrConflict, name)
 	}
 	store.snaps[key] = s
+	if layer {
+		row.Data.kept = s.files
+	}
 	return s.info, nil
 }
 

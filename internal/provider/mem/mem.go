@@ -48,6 +48,7 @@ type box struct {
 	disk Disk
 	was  map[string][]byte // initial content of the disk
 	from string            // the snapshot from which it was created
+	kept map[string][]byte // content of the disk at its last layer
 	run  *run              // nil if it does not run
 }
 
@@ -63,6 +64,7 @@ var (
 	_ sandbox.Forker      = (*Provider)(nil)
 	_ sandbox.Differ      = (*Provider)(nil)
 	_ sandbox.Volumer     = (*Provider)(nil)
+	_ sandbox.Layerer     = (*Provider)(nil)
 )
 
 // Open locks the store and adopts the sandboxes in it.
@@ -133,7 +135,7 @@ func (s *Store) Left() (left []string) {
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Provider: "mem", Pause: true, Stop: true, Snapshot: true, Fork: true, Diff: true,
-		Volume: true, Isolation: []string{"none"}, Limits: []string{"cpu", "disk", "memory"}, // it runs no programs
+		Volume: true, Build: true, Isolation: []string{"none"}, Limits: []string{"cpu", "disk", "memory"}, // it runs no programs
 		Missing: []string{"isolation: none; use it only in tests"}}
 }
 

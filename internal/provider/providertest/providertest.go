@@ -90,6 +90,7 @@ func RunSnapshots(t *testing.T, harness func(t *testing.T) Harness) {
 		{"rollback", testRollback},
 		{"fork", testFork},
 		{"fork that fails", testForkFails},
+		{"layers", testLayers},
 	})
 }
 

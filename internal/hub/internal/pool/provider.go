@@ -43,6 +43,8 @@ var (
 	_ sandbox.Saver       = (*provider)(nil)
 
 	_ sandbox.ImageCounter = (*provider)(nil)
+	_ sandbox.Layerer      = (*provider)(nil)
+	_ sandbox.Imager       = (*provider)(nil)
 )
 
 // shown returns a sandbox in the form for its owner.
@@ -356,4 +358,22 @@ func (p *provider) ImageUse(ctx context.Context, owner, prefix string) (int64, e
 		return 0, err
 	}
 	return c.ImageUse(ctx, owner, prefix)
+}
+
+// SaveLayer implements sandbox.Layerer.
+func (p *provider) SaveLayer(ctx context.Context, id, name string) (sandbox.Snapshot, error) {
+	l, err := able[sandbox.Layerer](p)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	return l.SaveLayer(ctx, id, name)
+}
+
+// ResolveImage implements sandbox.Imager.
+func (p *provider) ResolveImage(ctx context.Context, owner, ref string, fresh bool) (sandbox.ImageConfig, error) {
+	i, err := able[sandbox.Imager](p)
+	if err != nil {
+		return sandbox.ImageConfig{}, err
+	}
+	return i.ResolveImage(ctx, owner, ref, fresh)
 }

@@ -37,6 +37,19 @@ func (m Images) Resolve(ctx context.Context, ref, owner string) (*Image, error) 
 	return &Image{Layers: img.Layers, Command: img.Command, Env: img.Env, Workdir: img.Workdir}, nil
 }
 
+// Describe returns the configuration of an image for an owner. With fresh, it asks the registry for the current image.
+func (m Images) Describe(ctx context.Context, ref, owner string, fresh bool) (sandbox.ImageConfig, error) {
+	if m.store == nil {
+		return sandbox.ImageConfig{}, errNoImages
+	}
+	ctx = charge(ctx, func() ([]string, error) { return m.layers(owner) })
+	img, err := m.store.Resolve(ctx, ref)
+	if err == nil && fresh && img.CanPull() {
+		img, err = m.store.Pull(ctx, ref, nil)
+	}
+	return sandbox.ImageConfig{Digest: img.Digest, Env: img.Env, Workdir: img.Workdir, User: img.User}, err
+}
+
 // charge passes on the budget of a call. Owned returns the layers that count for the caller already.
 func charge(ctx context.Context, owned func() ([]string, error)) context.Context {
 	budget := sandbox.BudgetOf(ctx)

@@ -29,6 +29,9 @@ func (s *Store) Resolve(ctx context.Context, ref string) (Image, error) {
 	return s.Pull(ctx, ref, nil)
 }
 
+// CanPull reports whether a registry can have a newer image of the same reference.
+func (i Image) CanPull() bool { return !isLocal(i.Ref) && !isReserved(i.Ref) }
+
 // Pull downloads the current image of a reference, except stored layers.
 func (s *Store) Pull(ctx context.Context, ref string, p Progress) (Image, error) {
 	key, err := s.key(ref)

@@ -50,12 +50,15 @@ func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
 	return d, nil
 }
 
-// Written returns the number of bytes that the sandbox has written to its disk. A copy of the disk cannot be measured:
-// its data counts for the original.
-func (h Held) Written() (int64, error) {
+// Written returns the number of bytes that the sandbox has written to its disk, and how many of them since its last
+// layer. A copy of the disk cannot be measured: its data counts for the original.
+func (h Held) Written() (all, fresh int64, err error) {
 	used, err := h.runner.disks.Measure(h.row.Data.rec.Disk, 0)
-	return used.Bytes, err
+	return used.Bytes, max(used.Bytes-h.row.Data.layered, 0), err
 }
+
+// Layered notes that the first n bytes that the sandbox has written are in layers.
+func (h Held) Layered(n int64) { h.row.Data.layered = n }
 
 // ReplaceDisk ends all processes inside and gives the sandbox a new disk that starts from another disk. Unless it
 // fails, it takes over the caller's hold on that disk.
@@ -85,7 +88,7 @@ func (h Held) ReplaceDisk(ctx context.Context, from disk.Disk) error {
 		b.rec.Disk = before
 		return undo(err)
 	}
-	b.usage = usage{}
+	b.usage, b.layered = usage{}, 0
 	disks.Release(before)
 	return nil
 }

@@ -45,6 +45,9 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 		Process: isolate.Process{Args: append(spec.Command, spec.Args...), Env: environ(spec), Dir: spec.Workdir,
 			UID: isolate.UID, GID: isolate.GID},
 	}
+	if spec.Root {
+		cfg.Process.UID, cfg.Process.GID = 0, 0
+	}
 	if ok, _ := l.disks.HasQuota(); ok {
 		cfg.Limits.FileSize = 0 // the filesystem returns an error; this limit would send a signal
 	}
@@ -68,7 +71,7 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 		return cfg, done, err
 	}
 	if ids := cfg.IDs; cfg.Listen != nil && ids.Count > 0 {
-		user := int(ids.Base + isolate.UID)
+		user := int(ids.Base + cfg.Process.UID)
 		if err = os.Lchown(socket.ServerSocket(b.sockets), user, user); err != nil {
 			done()
 		}

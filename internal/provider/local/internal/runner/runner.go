@@ -109,6 +109,7 @@ type box struct {
 	group   *cgroup.Group
 	usage   usage  // of the disk; used by the watcher
 	demand  demand // for CPUs; used by the watcher
+	layered int64  // bytes of the disk that are in layers; after a restart of the hub, none are
 }
 
 func (b *box) path(elem ...string) string {

@@ -39,6 +39,8 @@ func (r *Runner) Check(spec sandbox.Spec) error {
 	switch {
 	case spec.Isolation != "" && !slices.Contains(r.Isolations(), spec.Isolation):
 		return fmt.Errorf("%w: isolation %q; use %s", sandbox.ErrUnsupported, spec.Isolation, strings.Join(r.Isolations(), " or "))
+	case spec.Root && rootless():
+		return fmt.Errorf("%w: a server that runs as root inside; run the hub as root", sandbox.ErrUnsupported)
 	case spec.Image != "" && !r.disks.HasImages():
 		return fmt.Errorf("%w: images; omit the image to use this machine's programs", sandbox.ErrUnsupported)
 	case spec.Image == "" && spec.Snapshot == "" && len(spec.Command) == 0 && len(r.cfg.Command) == 0:
