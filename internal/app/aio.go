@@ -28,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/bind"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
+	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/code"
 	"github.com/cove-sandbox/cove/internal/guest/convert"
 	"github.com/cove-sandbox/cove/internal/guest/display"
@@ -134,6 +135,9 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		return err
 	}
 	services, components := a.services(env)
+	if cfg.Build {
+		services = append(services, build.New(build.Config{Runner: a.runner, EndOthers: proc.EndOthers}))
+	}
 	if err := errors.Join(a.proxy.CheckConfig(), a.browser.CheckConfig()); err != nil {
 		return err
 	}

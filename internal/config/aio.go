@@ -61,6 +61,7 @@ type Aio struct {
 	RunHookPreServices string        `key:"run_hook_pre_services" env:"RUN_HOOK_PRE_SERVICES"`
 	RunHookPostReady   string        `key:"run_hook_post_ready" env:"RUN_HOOK_POST_READY"`
 	RunHooksStrict     bool          `key:"run_hooks_strict" env:"RUN_HOOKS_STRICT" default:"false"`
+	Build              bool          `key:"build" env:"AIO_BUILD" default:"false"`
 	Installing         string        `key:"installing" env:"AIO_INSTALLING"`
 
 	// Shutdown.

@@ -64,6 +64,7 @@ var aioDocs = [][2]string{
 	{"run_hook_post_ready", "Shell command that runs when the sandbox is ready."},
 	{"run_hooks_strict", "Stop the startup if a start hook fails, so that the sandbox never becomes ready. " +
 		"Otherwise the failure is logged and startup continues."},
+	{"build", "Run steps of template builds; set by the hub. The server must run as root, and every caller can run steps."},
 	{"installing", "File with the progress of an installation that continues after the start, which errors about missing " +
 		"programs show. A file that has not changed for a minute is ignored."},
 

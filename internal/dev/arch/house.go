@@ -152,6 +152,7 @@ guest/file/internal/transfer: filesystem/archive guest/file/internal/access gues
 # services of a sandbox
 guest/activity: guest/internal/pathname filesystem/inotify api/op
 guest/agentconfig: filesystem/atomicfile
+guest/build: filesystem/archive api/op system/proc
 guest/bind: filesystem/atomicfile guest/internal/pathname api/op
 guest/browser: filesystem/atomicfile filesystem/lockfile guest/internal/cdp api/op system/proc
 guest/e2b/desktop: guest/internal/x11 api/op system/proc
@@ -307,7 +308,7 @@ app/cove/login: /client app/host config surface/cli
 app/cove/verb: /client app/cove/login app/host filesystem/archive config auth/peer api/op surface/cli
 
 # programs
-app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind guest/browser guest/code
+app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind guest/browser guest/build guest/code
 	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info guest/mirror
 	guest/e2b/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/proxy guest/page guest/port
 	guest/preview guest/shell guest/skill guest/toolcatalog guest/watch guest/workbench api/health telemetry/metric api/op
