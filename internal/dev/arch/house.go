@@ -44,6 +44,7 @@ api/tag:
 api/spell:
 config: api/spell api/tag
 api/card:
+recipe:
 api/identity:
 api/op: api/tag
 
@@ -53,6 +54,7 @@ api/op: api/tag
 /deploy:
 filesystem/archive:
 filesystem/atomicfile:
+filesystem/buildcontext:
 filesystem/inotify:
 filesystem/lockfile:
 network/certificate: filesystem/atomicfile
@@ -254,6 +256,8 @@ hub/internal/fault: api/op sandbox
 hub/internal/page: api/card api/op auth/origin sandbox
 hub/internal/secretstore: filesystem/atomicfile network/egress
 hub/internal/token: filesystem/atomicfile
+hub/internal/templatestore: filesystem/atomicfile filesystem/buildcontext recipe
+hub/internal/builder: hub/internal/templatestore recipe
 
 # services of the hub, and the hub that composes them +
 hub/environment: network/egress hub/internal/naming api/op sandbox

@@ -82,7 +82,7 @@ var libraries = []Library{
 	// Files, text and compression
 	{Path: "github.com/klauspost/compress",
 		By: []string{
-			"internal/filesystem/archive", "internal/guest/internal/x11", "internal/provider/local/...",
+			"internal/filesystem/archive", "internal/filesystem/buildcontext", "internal/guest/internal/x11", "internal/provider/local/...",
 			"internal/surface/rest",
 		},
 		Tests: []string{"internal/hub"}, Reason: "compression belongs to archives, images and responses"},

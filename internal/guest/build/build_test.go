@@ -173,6 +173,16 @@ func TestCopy(t *testing.T) {
 			}
 		}
 	}
+	// To another filesystem, if there is one.
+	if other, err := os.MkdirTemp("/dev/shm", "copy-"); err == nil {
+		defer os.RemoveAll(other)
+		_, err := s.Copy(t.Context(), CopyIn{Sources: `["src","b.txt"]`, To: other, Owner: owner, File: tree()})
+		got, _ := os.ReadFile(filepath.Join(other, "link"))
+		info, statErr := os.Stat(filepath.Join(other, "b.txt"))
+		if err != nil || string(got) != "x" || statErr != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("to another filesystem: got %q, %v, %v, %v", got, info, err, statErr)
+		}
+	}
 	root := t.TempDir()
 	if _, err := s.Copy(t.Context(), CopyIn{Sources: `["."]`, To: root, Owner: owner, Mode: "750", File: tree()}); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/user"
@@ -220,11 +221,12 @@ func (m *mover) place(from, to string) error {
 	if err := m.own(from, info.Mode()); err != nil {
 		return err
 	}
-	if err := os.Rename(from, to); err != nil {
-		if errors.Is(err, syscall.EXDEV) {
-			return op.Errorf(op.Invalid, "copy to %.200s: it is not on the disk of the sandbox; choose another folder", to)
-		}
-		return fmt.Errorf("copy to %s: %w", to, err)
+	err = os.Rename(from, to)
+	if errors.Is(err, syscall.EXDEV) { // a sandbox without an image has several overlays
+		err = m.copyFile(from, to, info)
+	}
+	if err != nil {
+		return fmt.Errorf("copy to %s: %w", to, explain(err))
 	}
 	m.out.Files++
 	if info.Mode().IsRegular() {
@@ -245,4 +247,35 @@ func (m *mover) own(path string, mode fs.FileMode) error {
 		return os.Chmod(path, *m.mode)
 	}
 	return os.Chmod(path, mode.Perm())
+}
+
+// copyFile copies a file or link to another filesystem.
+func (m *mover) copyFile(from, to string, info fs.FileInfo) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(from)
+		if err == nil {
+			err = os.Symlink(target, to)
+		}
+		return errors.Join(err, chown(to, m.uid, m.gid))
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if err = errors.Join(err, dst.Close()); err != nil {
+		return err
+	}
+	if err := m.own(to, info.Mode()); err != nil {
+		return err
+	}
+	return os.Chtimes(to, info.ModTime(), info.ModTime())
 }
