@@ -245,10 +245,18 @@ func (g *Guard) readSession(value, site string) (found, bool) {
 }
 
 // public reports whether the request is public. It compares the raw request target: an escaped
-// path, or a path with a suffix, is not public.
+// path, or a path with a suffix, is not public. The only query is the ticket of an upload, which the
+// operation checks.
 func (g *Guard) public(r *http.Request) bool {
-	return r.RequestURI != "" && r.RequestURI == r.URL.Path && r.URL.RawPath == "" && g.c.Public(r.Method, r.RequestURI)
+	path, query, has := strings.Cut(r.RequestURI, "?")
+	if has && (r.Method != http.MethodPut || !strings.HasPrefix(query, UploadTicket+"=") || strings.ContainsAny(query, "&;")) {
+		return false
+	}
+	return path != "" && path == r.URL.Path && r.URL.RawPath == "" && g.c.Public(r.Method, path)
 }
+
+// UploadTicket is the name of the parameter with the ticket of an upload.
+const UploadTicket = "upload"
 
 // stripped rebuilds a public request from its method and path alone. Host and headers also
 // affect routing (previews), so nothing else of an unknown caller may remain.
@@ -260,6 +268,10 @@ func stripped(r *http.Request) *http.Request {
 	}
 	if agent := r.UserAgent(); agent != "" {
 		out.Header.Set("User-Agent", agent)
+	}
+	if r.URL.RawQuery != "" { // an upload
+		out.URL.RawQuery, out.RequestURI = r.URL.RawQuery, r.RequestURI
+		out.Body, out.ContentLength = r.Body, r.ContentLength
 	}
 	return out.WithContext(r.Context())
 }

@@ -11,6 +11,7 @@
 //   - inspect: their usage over time, history and processes, for people
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
+//   - template: templates and their builds
 //   - e2b: the control API of E2B clients
 //   - agentsandbox: controller for the objects of kubernetes-sigs/agent-sandbox
 //   - toolcatalog: the hub's tools for agents
@@ -53,6 +54,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/network"
 	"github.com/cove-sandbox/cove/internal/hub/policy"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
+	"github.com/cove-sandbox/cove/internal/hub/template"
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/network/egress"
@@ -79,6 +81,7 @@ type Hub struct {
 	networks       *network.Service
 	inspect        *inspect.Service
 	disk           *disk.Service
+	templates      *template.Service
 	e2b            *e2b.Service
 	tools          *toolcatalog.Set
 	agentSandboxes *agentsandbox.Service // nil: none
@@ -168,15 +171,13 @@ func build(cfg Config, s stores) *Hub {
 		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.usage, Secrets: h.secrets, Networks: h.networks,
 		Environments: h.environments, History: h.history,
 		Tombstones: s.tombstones, Bin: s.bin, MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains,
-		Version: cfg.Version, Tenants: s.tenants != nil, Metrics: cfg.Metrics, Warm: s.warm(),
+		Version: cfg.Version, Tenants: s.tenants != nil, Metrics: cfg.Metrics, Warm: s.warm(), Templates: h.findTemplate,
 	})
 	h.policy = policy.New(policy.Config{Provider: cfg.Provider, Fleet: h.fleet, Observer: observer{h}})
 	h.inspect = h.newInspect()
-	h.disk = disk.New(disk.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
-	})
+	h.openDisks()
 	h.e2b = e2b.New(e2b.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Templates: h.templates, Environments: h.environments,
 		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout, Meter: h.inspect.Meter, Secrets: h.secrets,
 	})
 	h.tools = toolcatalog.New(toolcatalog.Config{
@@ -193,6 +194,23 @@ func build(cfg Config, s stores) *Hub {
 		})
 	}
 	return h
+}
+
+// openDisks creates the services for disks and templates.
+func (h *Hub) openDisks() {
+	cfg, s := h.cfg, h.stores
+	h.disk = disk.New(disk.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.usage, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
+	})
+	h.templates = template.New(template.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Environments: h.environments, Quota: h.usage,
+		Store: s.templates, Tokens: s.tokens, Tasks: h.tasks, Log: cfg.Log,
+	})
+}
+
+// findTemplate finds a template of an owner and its disk.
+func (h *Hub) findTemplate(owner, name string) (environment.Environment, string, error) {
+	return h.templates.Find(owner, name)
 }
 
 // newInspect returns the service that shows people how sandboxes are doing.
@@ -250,6 +268,7 @@ func (o observer) Swept(ctx context.Context) {
 	o.hub.usage.Recount(ctx, o.hub.fleet.Knows)
 	o.hub.disk.Count()
 	o.hub.networks.Sweep()
+	o.hub.templates.Sweep(ctx)
 	if bin := o.hub.stores.bin; bin != nil {
 		bin.Sweep(ctx)
 	}
@@ -288,7 +307,8 @@ func (h *Hub) Ops() []op.Op {
 // plainOps lists the operations without authorization and audit log.
 func (h *Hub) plainOps() []op.Op {
 	return slices.Concat(h.lifecycle.Ops(), h.inspect.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()},
-		h.policy.Ops(), h.networks.Ops(), h.disk.SnapshotOps(), h.access.ShareOps(), h.disk.VolumeOps(), h.disk.ImageOps(),
+		h.policy.Ops(), h.networks.Ops(), h.templates.Ops(), h.disk.SnapshotOps(), h.access.ShareOps(), h.disk.VolumeOps(),
+		h.disk.ImageOps(),
 		h.secrets.Ops(), h.access.KeyOps(), h.usage.Ops(), h.stores.records.Ops(), h.audit.Ops(), h.e2b.Ops())
 }
 
@@ -371,6 +391,7 @@ func (h *Hub) Begin(ctx context.Context) {
 	if h.stores.pool != nil {
 		h.stores.pool.Begin(ctx)
 	}
+	h.templates.Begin(ctx)
 	h.tasks.Go(func(ctx context.Context) {
 		h.usage.KeepCounting(ctx)
 		h.stores.records.Count(func(owner string, size int64) { h.usage.CountDisk(usage.Disk{Kind: "record", Owner: owner}, size) })

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
 	"github.com/cove-sandbox/cove/internal/hub/internal/ship"
+	"github.com/cove-sandbox/cove/internal/hub/internal/templatestore"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tombstone"
@@ -49,7 +50,8 @@ type stores struct {
 	secrets   *secretstore.Store
 	authority *certificate.Authority // signs certificates for hosts to which secrets are brokered
 
-	networks *network.Store // nil: only kept in memory
+	networks  *network.Store       // nil: only kept in memory
+	templates *templatestore.Store // nil: there are no templates
 
 	records *activity.Store // nil: activity records are not stored
 
@@ -124,6 +126,9 @@ func openStores(cfg Config) (_ stores, err error) {
 	}
 	if cfg.KeepActivity > 0 {
 		s.records = activity.New(activity.Config{Dir: filepath.Join(cfg.State, recordsDir), Keep: cfg.KeepActivity, Log: cfg.Log})
+	}
+	if s.templates, err = templatestore.Open(filepath.Join(cfg.State, "templates"), cfg.Log); err != nil {
+		return s, err
 	}
 	if s.tombstones, err = tombstone.Open(filepath.Join(cfg.State, "deleted.json")); err != nil {
 		return s, err

@@ -63,7 +63,8 @@ type Layerer interface {
 // Imager describes images.
 type Imager interface {
 	// ResolveImage returns the image of a reference for an owner. It pulls a missing image and calls the
-	// Budget of ctx for it. With fresh, it asks the registry for the current image of a tag.
+	// Budget of ctx for it. With fresh, it asks the registry for the current image of a tag. An empty reference is
+	// the root filesystem of sandboxes without an image: its Digest changes with the content.
 	ResolveImage(ctx context.Context, owner, ref string, fresh bool) (ImageConfig, error)
 }
 

@@ -163,10 +163,10 @@ func controlRequests(p parties) []request {
 			`{"timeout":60}`, 200, []string{"E2b-Sandbox-Id", p.mine.ID, "X-API-Key", p.ours}},
 		{"control API at its own name without a key", "GET", "/v2/sandboxes", "", 401, []string{"Host", "api.localhost"}},
 		{"no key", "GET", "/v2/sandboxes", "", 401, nil},
-		{"builds", "POST", "/v3/templates", `{}`, 501, []string{"X-API-Key", p.ours}},
+		{"template without a name", "POST", "/v3/templates", `{}`, 400, []string{"X-API-Key", p.ours}},
 		{"teams", "GET", "/teams", "", 501, []string{"X-API-Key", p.ours}},
-		{"files of a template", "GET", "/templates/x/files/y", "", 501, []string{"X-API-Key", p.ours}},
-		{"status of a build", "GET", "/templates/x/builds/y/status", "", 501, []string{"X-API-Key", p.ours}},
+		{"files of a template", "GET", "/templates/x/files/y", "", 404, []string{"X-API-Key", p.ours}},
+		{"status of a build", "GET", "/templates/x/builds/y/status", "", 404, []string{"X-API-Key", p.ours}},
 		{"metrics of no sandbox", "GET", "/sandboxes/metrics", "", 400, []string{"X-API-Key", p.ours}},
 	}
 }

@@ -48,8 +48,8 @@ type request struct {
 // others follows from their Spec: an operation on a sandbox requires read or write access
 // to it. Any other operation requires a key, or a key with write access.
 var pinned = map[string]kind{
-	"health_live": public,
-	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs,
+	"health_live": public, "template_upload": public,
+	"key_add": governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs,
 	"audit_verify": governs, "health_metrics": governs, "hub_doctor": governs,
 }
 
@@ -68,6 +68,9 @@ var special = map[string]request{
 	"sandbox_signal":        {writes, "POST", ofSandbox + "/processes/1/signal", "{}", 503},
 
 	"e2b_other":          {looks, "GET", "/v2/none", "", 404},
+	// The ticket in the query is the credential.
+	"template_upload": {public, "PUT", "/api/v1/template/upload?upload=x", "", 403},
+
 	"audit_tail":         {governs, "GET", "/api/v1/audit?minutes=0.001", "", 200},
 	"auth_create_ticket": {looks, "POST", "/tickets", "", 200},
 	"mcp":                {looks, "POST", "/mcp", `{"method":"tools/list"}`, 200},

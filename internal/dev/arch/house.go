@@ -282,16 +282,18 @@ hub/inspect: hub/activity hub/fleet hub/internal/caller hub/internal/history hub
 	hub/internal/trash hub/lifecycle api/op sandbox
 hub/disk: hub/usage hub/internal/caller hub/internal/fault hub/internal/naming hub/internal/task hub/lifecycle
 	api/op sandbox
+hub/template: hub/usage hub/environment hub/internal/builder hub/internal/caller hub/internal/fault hub/internal/naming
+	hub/internal/task hub/internal/templatestore hub/internal/token hub/lifecycle api/op recipe sandbox
 hub/agentsandbox: hub/environment hub/internal/history hub/internal/naming hub/internal/task
 	hub/lifecycle api/op sandbox
 hub/e2b: hub/disk hub/environment hub/fleet hub/internal/naming hub/internal/caller hub/internal/fault hub/internal/meter
-	hub/internal/token hub/lifecycle hub/secret network/egress api/op sandbox
+	hub/internal/templatestore hub/internal/token hub/lifecycle hub/secret hub/template network/egress api/op recipe sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
 	hub/e2b hub/environment hub/fleet hub/gateway hub/inspect hub/network hub/policy hub/internal/audit hub/internal/history
 	hub/internal/meter hub/internal/pool hub/internal/quota hub/internal/secretstore hub/internal/ship
 	hub/internal/task hub/internal/tenant hub/internal/token
-	hub/internal/tombstone hub/internal/trash
+	hub/internal/templatestore hub/internal/tombstone hub/internal/trash hub/template
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
 	api/toolset
 

@@ -68,6 +68,7 @@ func New(cfg Config) *Service {
 		service: s, noun: "snapshot", does: "take snapshots", able: func(a sandbox.Abilities) bool { return a.Snapshot },
 		list: sandbox.Snapshotter.Snapshots, delete: sandbox.Snapshotter.DeleteSnapshot,
 		describe: func(x sandbox.Snapshot) (owner, name string, size int64) { return x.Owner, x.Name, x.Size },
+		hidden:   func(x sandbox.Snapshot) bool { return x.Layer },
 	}
 	s.volumes = kind[sandbox.Volumer, sandbox.VolumeInfo]{
 		service: s, noun: "volume", does: "keep volumes", able: func(a sandbox.Abilities) bool { return a.Volume },
@@ -144,6 +145,7 @@ type kind[P, D any] struct {
 	list     func(p P, ctx context.Context, owner string) ([]D, error)
 	delete   func(p P, ctx context.Context, owner, name string) error
 	describe func(D) (owner, name string, size int64)
+	hidden   func(D) bool // layers of templates, which count but are not shown; nil: none
 }
 
 // provider returns the ability, if the provider supports it here.
@@ -208,7 +210,7 @@ func (k kind[P, D]) selected(ctx context.Context, user string) ([]D, error) {
 	}
 	return slices.DeleteFunc(list, func(d D) bool {
 		owner, _, _ := k.describe(d)
-		return !who.Has(owner)
+		return !who.Has(owner) || k.hidden != nil && k.hidden(d)
 	}), nil
 }
 
@@ -223,6 +225,19 @@ func (k kind[P, D]) remove(ctx context.Context, user, name string) error {
 		return err
 	}
 	op.CallOf(ctx).TargetName = fault.Clip(name)
+	if k.hidden != nil {
+		list, err := k.list(p, ctx, who.Owner)
+		if err != nil {
+			return fault.FromProvider("", err)
+		}
+		isHidden := func(d D) bool {
+			owner, own, _ := k.describe(d)
+			return owner == who.Owner && own == name && k.hidden(d)
+		}
+		if slices.ContainsFunc(list, isHidden) {
+			return opError(k.noun, name, "", sandbox.ErrNoSnapshot)
+		}
+	}
 	if err := k.delete(p, ctx, who.Owner, name); err != nil {
 		return opError(k.noun, name, "", err)
 	}

@@ -160,11 +160,14 @@ func (s *Service) template(ctx context.Context, id string) (name, snapshot strin
 	case slices.Contains(standardTemplates, name):
 		return "", "", nil
 	}
+	if found, err := s.findTemplate(ctx, id); err == nil {
+		return found, "", nil
+	}
 	list, err := s.Disks.Snapshots(ctx, caller.UserIn{})
 	own := ownName(name)
 	if err == nil && slices.ContainsFunc(list, func(x disk.SnapshotOut) bool { return x.Name == own }) {
 		return "", own, nil
 	}
 	return "", "", op.Errorf(op.NotFound,
-		"template '%.100s' not found; GET /templates lists environments, GET /snapshots snapshots", cmp.Or(id, "?"))
+		"template '%.100s' not found; GET /templates lists templates and environments, GET /snapshots snapshots", cmp.Or(id, "?"))
 }

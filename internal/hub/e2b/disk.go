@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/naming"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/hub/template"
 )
 
 // diskOps lists the operations on snapshots and templates.
@@ -24,10 +25,11 @@ func (s *Service) diskOps() []op.Op {
 		op.New(spec("fork", "POST "+one+"/fork",
 			"Copy a sandbox with its current disk for an E2B client. Processes are not "+
 				"copied.", status(201)), s.Fork),
-		op.New(spec("templates", "GET /templates", "List the environments for an E2B client.", reads, also("GET /v2/templates")), s.Templates),
+		op.New(spec("templates", "GET /templates", "List templates and environments for an E2B client.", reads,
+			also("GET /v2/templates")), s.ListTemplates),
 		op.New(spec("alias", "GET /templates/aliases/{alias}", "Find a template by its name for an E2B client.", reads), s.Alias),
 		op.New(spec("delete_template", "DELETE /templates/{id}",
-			"Delete a snapshot for an E2B client. Environments cannot be deleted.", status(204), destroys), s.DeleteTemplate),
+			"Delete a template or snapshot for an E2B client. Environments cannot be deleted.", status(204), destroys), s.DeleteTemplate),
 	}
 }
 
@@ -187,8 +189,8 @@ type TemplatesIn struct {
 	Team string `query:"teamID" default:"" doc:"Ignored"`
 }
 
-// Templates lists the environments.
-func (s *Service) Templates(_ context.Context, _ TemplatesIn) ([]Template, error) {
+// ListTemplates lists the environments and the templates of the caller.
+func (s *Service) ListTemplates(ctx context.Context, _ TemplatesIn) ([]Template, error) {
 	defaults := s.Environments.Defaults()
 	out := []Template{}
 	for _, e := range s.Environments.List() {
@@ -209,6 +211,17 @@ func (s *Service) Templates(_ context.Context, _ TemplatesIn) ([]Template, error
 		}
 		out = append(out, t)
 	}
+	own, err := s.Templates.List(ctx, op.None{})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range own {
+		t, err := s.Templates.FindTemplate(ctx, o.Name)
+		if err != nil {
+			continue // it was deleted meanwhile
+		}
+		out = append(out, s.templateOut(ctx, t))
+	}
 	return out, nil
 }
 
@@ -225,6 +238,13 @@ type AliasOut struct {
 
 // Alias finds a template.
 func (s *Service) Alias(ctx context.Context, in AliasIn) (AliasOut, error) {
+	if err := checkReference(in.Alias); err != nil {
+		return AliasOut{}, err
+	}
+	if own, err := s.findTemplate(ctx, in.Alias); err == nil {
+		t, err := s.Templates.FindTemplate(ctx, bare(own))
+		return AliasOut{TemplateID: t.ID}, err
+	}
 	_, snapshot, err := s.template(ctx, in.Alias)
 	return AliasOut{in.Alias, snapshot == ""}, err
 }
@@ -236,13 +256,17 @@ type TemplateIn struct {
 
 // DeleteTemplate deletes a snapshot.
 func (s *Service) DeleteTemplate(ctx context.Context, in TemplateIn) (op.None, error) {
+	if t, err := s.Templates.FindTemplate(ctx, in.ID); err == nil {
+		_, err := s.Templates.Delete(ctx, template.NameIn{Name: t.Name})
+		return op.None{}, err
+	}
 	_, snapshot, err := s.template(ctx, in.ID)
 	switch {
 	case err != nil:
 		return op.None{}, err
 	case snapshot == "":
 		return op.None{}, op.Errorf(op.Unsupported,
-			"template %q is an environment of this hub, which its operator manages; only snapshots can be deleted", in.ID)
+			"template %q is an environment of this hub, which its operator manages; only templates and snapshots can be deleted", in.ID)
 	}
 	_, err = s.Disks.DeleteSnapshot(ctx, disk.DeleteSnapshotIn{Snapshot: snapshot})
 	return op.None{}, err

@@ -2,7 +2,7 @@
 // terms.
 //
 // It only translates. The same packages as for our own API do the work, so the same owners, limits
-// and audit log apply. Unsupported features (builds, teams) return an explanation.
+// and audit log apply. Unsupported features (teams) return an explanation.
 package e2b
 
 import (
@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/hub/secret"
+	"github.com/cove-sandbox/cove/internal/hub/template"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -48,6 +49,7 @@ type Config struct {
 	Fleet        Fleet
 	Sandboxes    *lifecycle.Service
 	Disks        *disk.Service
+	Templates    *template.Service
 	Environments *environment.Catalog
 	Tokens       *token.Signer
 	Domains      naming.Domains
@@ -94,7 +96,7 @@ func destroys(s *op.Spec) { s.Destructive = true }
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	list := slices.Concat(s.lifeOps(), s.diskOps(), s.inspectOps())
+	list := slices.Concat(s.lifeOps(), s.diskOps(), builds{s}.ops(), s.inspectOps())
 	return append(list, otherOp(list))
 }
 

@@ -17,9 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// noBuilds explains why templates cannot be built.
-const noBuilds = "this hub does not build templates; its operator adds environments, and POST /sandboxes/{id}/snapshots " +
-	"saves a sandbox as a template for others"
+// oldBuilds explains why builds of older clients are not supported.
+const oldBuilds = "this form of builds is not supported; use version 2.30 or later of E2B's SDK or command line"
 
 // inspectOps lists the operations that inspect sandboxes, and the unsupported operations.
 func (s *Service) inspectOps() []op.Op {
@@ -33,10 +32,9 @@ func (s *Service) inspectOps() []op.Op {
 			"Replace the egress policy of a sandbox for an E2B client. Missing fields are cleared.", status(204)), s.SetNetwork),
 	}
 	for _, what := range []struct{ name, route, text string }{
-		{"build", "POST /v3/templates", noBuilds},
-		{"build_v2", "POST /v2/templates", noBuilds},
-		{"build_old", "POST /templates", noBuilds},
-		{"tags", "POST /templates/tags", "snapshots of this hub have no tags"},
+		{"build_v2", "POST /v2/templates", oldBuilds},
+		{"build_old", "POST /templates", oldBuilds},
+		{"tags", "POST /templates/tags", "tags of finished builds cannot be changed; build the template with another tag"},
 		{"teams", "GET /teams", "this hub has no teams; a key belongs to a tenant"},
 		{"volumes", "GET /volumes", "E2B's volumes are not supported; use GET /api/v1/volume of this hub"},
 		{"create_volume", "POST /volumes", "E2B's volumes are not supported; use POST /api/v1/volume of this hub"},
@@ -48,38 +46,14 @@ func (s *Service) inspectOps() []op.Op {
 			return op.None{}, op.Errorf(op.Unsupported, "%s", what.text)
 		}))
 	}
-	return append(list,
-		op.New(spec("template_get", "GET /templates/{id}", "Not supported: "+noBuilds+".", missing), noTemplate),
-		op.New(spec("template_change", "PATCH /v2/templates/{id}", "Not supported: "+noBuilds+".", missing, also("PATCH /templates/{id}")),
-			noTemplate),
-		op.New(spec("template_files", "GET /templates/{id}/files/{hash}", "Not supported: "+noBuilds+".", missing), noFiles),
-		op.New(spec("build_start", "POST /v2/templates/{id}/builds/{build}", "Not supported: "+noBuilds+".", missing), noBuild),
-		op.New(spec("build_status", "GET /templates/{id}/builds/{build}/status", "Not supported: "+noBuilds+".", missing), noBuild))
+	return append(list, op.New(spec("template_change", "PATCH /v2/templates/{id}", "Not supported: "+notPublic+".", missing,
+		also("PATCH /templates/{id}")), func(context.Context, TemplateIn) (op.None, error) {
+		return op.None{}, op.Errorf(op.Unsupported, "%s", notPublic)
+	}))
 }
 
-// FilesIn selects files of a build.
-type FilesIn struct {
-	ID   string `path:"id" doc:"ID of the template"`
-	Hash string `path:"hash" doc:"Hash of the files"`
-}
-
-// BuildIn selects a build.
-type BuildIn struct {
-	ID    string `path:"id" doc:"ID of the template"`
-	Build string `path:"build" doc:"ID of the build"`
-}
-
-func noTemplate(context.Context, TemplateIn) (op.None, error) {
-	return op.None{}, op.Errorf(op.Unsupported, "%s", noBuilds)
-}
-
-func noFiles(context.Context, FilesIn) (op.None, error) {
-	return op.None{}, op.Errorf(op.Unsupported, "%s", noBuilds)
-}
-
-func noBuild(context.Context, BuildIn) (op.None, error) {
-	return op.None{}, op.Errorf(op.Unsupported, "%s", noBuilds)
-}
+// notPublic explains why templates cannot be changed.
+const notPublic = "templates belong to one tenant and cannot be public"
 
 func missing(s *op.Spec) { s.Status, s.ReadOnly = http.StatusNotImplemented, true }
 

@@ -60,6 +60,16 @@ func Ask(ctx context.Context, f *Fleet, sb sandbox.Sandbox, method, path string,
 	return reply.Data, nil
 }
 
+// Send sends a request of the hub to the server of a sandbox, without waking it. The caller closes the body of the
+// response, which is untrusted.
+func (f *Fleet) Send(ctx context.Context, id string, r *http.Request) (*http.Response, error) {
+	sb, err := f.Provider.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return f.box(sb).transport.RoundTrip(r)
+}
+
 // codeOf returns the code of an error of the server inside.
 func codeOf(status int) op.Code {
 	switch status {

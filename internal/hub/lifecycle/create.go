@@ -162,8 +162,9 @@ func checkLimits(s *Service, in CreateIn) error {
 	return nil
 }
 
-// findEnvironment returns the environment that a request names, or the default.
-func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) {
+// findEnvironment returns the environment or the template that a request names, or the default, and the disk of a
+// template.
+func (s *Service) findEnvironment(ctx context.Context, in CreateIn) (env environment.Environment, layer string, err error) {
 	name := in.Environment
 	if name == "" {
 		name = s.Environments.Defaults().Environment
@@ -171,7 +172,14 @@ func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) 
 			name = environment.Custom
 		}
 	}
-	return s.Environments.Find(name)
+	if env, err = s.Environments.Find(name); err == nil || s.Templates == nil {
+		return env, "", err
+	}
+	env, layer, unknown := s.Templates(caller.Owner(ctx), name)
+	if unknown != nil {
+		return env, "", err
+	}
+	return env, layer, nil
 }
 
 // spec completes a request. The result shares no memory with the request, the environment or the
@@ -283,12 +291,15 @@ func (s *Service) Make(ctx context.Context, in CreateIn) (sandbox.Sandbox, error
 
 // MakeWith creates a sandbox whose Spec change completes.
 func (s *Service) MakeWith(ctx context.Context, in CreateIn, change func(*sandbox.Spec)) (sandbox.Sandbox, error) {
-	env, err := s.findEnvironment(in)
+	env, layer, err := s.findEnvironment(ctx, in)
 	if err != nil {
 		s.created(1, "refused")
 		return sandbox.Sandbox{}, err
 	}
-	return s.MakeFrom(ctx, env, in, change)
+	return s.MakeFrom(ctx, env, in, func(spec *sandbox.Spec) {
+		spec.Snapshot = cmp.Or(spec.Snapshot, layer)
+		change(spec)
+	})
 }
 
 // MakeFrom creates a sandbox of an environment that need not be in the catalog.

@@ -30,7 +30,7 @@ func TestImages(t *testing.T) {
 		{"", "", "aio", "base:1"}, {"", "my:2", "custom", "my:2"}, {"aio", "my:2", "aio", "my:2"},
 	} {
 		in := CreateIn{Environment: c.inEnv, Image: c.inImage}
-		env, err := s.findEnvironment(in)
+		env, _, err := s.findEnvironment(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,6 +71,8 @@ type Config struct {
 	History      *history.Log
 	Tombstones   *tombstone.Log
 	Bin          *trash.Bin // nil: deleted sandboxes cannot be restored
+	// Templates finds a template of an owner: its values and its disk. Nil: there are none.
+	Templates func(owner, name string) (environment.Environment, string, error)
 	// Warm returns the number of ready sandboxes in the warm pool of each environment; nil: no pools.
 	Warm func() map[string]int
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
@@ -14,13 +16,14 @@ import (
 func (s *Store) HasImages() bool { return s.images != nil }
 
 // Images returns the images of disks.
-func (s *Store) Images() Images { return Images{s.images, s.cfg.ImageLayers} }
+func (s *Store) Images() Images { return Images{s.images, s.cfg.ImageLayers, s.baseIdentity} }
 
 // Images stores images for owners. Without a store its methods fail.
 type Images struct {
 	store *image.Store
 	// layers lists the image layers that an owner's disks use.
 	layers func(owner string) ([]string, error)
+	base   func() string // identity of the root filesystem without an image
 }
 
 var errNoImages = fmt.Errorf("%w: images", sandbox.ErrUnsupported)
@@ -37,8 +40,23 @@ func (m Images) Resolve(ctx context.Context, ref, owner string) (*Image, error) 
 	return &Image{Layers: img.Layers, Command: img.Command, Env: img.Env, Workdir: img.Workdir}, nil
 }
 
+// packages is the list of the host's packages, which changes with them.
+const packages = "/var/lib/dpkg/status"
+
+// baseIdentity changes when the base or the packages of the host change.
+func (s *Store) baseIdentity() string {
+	id := filepath.Base(s.root.Base)
+	if st, err := os.Stat(packages); err == nil {
+		id += fmt.Sprintf("-%d-%d", st.Size(), st.ModTime().UnixNano())
+	}
+	return id
+}
+
 // Describe returns the configuration of an image for an owner. With fresh, it asks the registry for the current image.
 func (m Images) Describe(ctx context.Context, ref, owner string, fresh bool) (sandbox.ImageConfig, error) {
+	if ref == "" {
+		return sandbox.ImageConfig{Digest: m.base()}, nil
+	}
 	if m.store == nil {
 		return sandbox.ImageConfig{}, errNoImages
 	}
