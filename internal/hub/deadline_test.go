@@ -131,7 +131,7 @@ func TestUnenforcedLimits(t *testing.T) {
 		if err != nil || got.CPUs != 1 || got.MemoryMB != 0 || got.DiskMB != 1024 {
 			q.Errorf("got %+v and error %v, want the machine's CPUs and memory, which are unknown, and the limit of disks", got.Listed, err)
 		}
-		templates, err := q.Hub.e2b.Templates(q.Context(), e2b.TemplatesIn{})
+		templates, err := q.Hub.e2b.ListTemplates(q.Context(), e2b.TemplatesIn{})
 		for _, template := range templates {
 			if template.MemoryMB != 0 {
 				q.Errorf("got template %+v, want no limit of memory", template)

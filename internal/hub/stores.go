@@ -70,10 +70,13 @@ type stores struct {
 // StateFiles lists the hub's own files in the state folder, in the order in which a backup of a running
 // hub must read them: the files that mark the end of a log come before the log.
 var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json",
-	networksFile, firstKeyFile, "secrets", recordsDir}
+	networksFile, templatesDir, firstKeyFile, "secrets", recordsDir}
 
 // networksFile is the name of the file with the private networks.
 const networksFile = "networks.json"
+
+// templatesDir is the folder of the templates. Their layers are snapshots, which the provider stores.
+const templatesDir = "templates"
 
 // recordsDir is the folder of the activity records.
 const recordsDir = "records"
@@ -127,7 +130,7 @@ func openStores(cfg Config) (_ stores, err error) {
 	if cfg.KeepActivity > 0 {
 		s.records = activity.New(activity.Config{Dir: filepath.Join(cfg.State, recordsDir), Keep: cfg.KeepActivity, Log: cfg.Log})
 	}
-	if s.templates, err = templatestore.Open(filepath.Join(cfg.State, "templates"), cfg.Log); err != nil {
+	if s.templates, err = templatestore.Open(filepath.Join(cfg.State, templatesDir), cfg.Log); err != nil {
 		return s, err
 	}
 	if s.tombstones, err = tombstone.Open(filepath.Join(cfg.State, "deleted.json")); err != nil {

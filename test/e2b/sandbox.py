@@ -167,7 +167,7 @@ def watch(sb):
         assert {(user, "create"), (f"{user}/file", "create")} <= seen, f"events as {user}: got {seen}"
         w.stop()
         raises("a stopped watcher", Exception, w.get_new_events)
-    eq("no process is left", sb.commands.run("pgrep -fc '[e]nvd-help watch' || true", user="root").stdout, "0\n")
+    until("no process is left", lambda: sb.commands.run("pgrep -fc '[e]nvd-help watch' || true", user="root").stdout == "0\n")
     raises("watch nothing", e2b.NotFoundException, lambda: sb.files.watch_dir("none"))
 
 

@@ -37,13 +37,14 @@ var engineSteps = []step{
 // longTests are the tests with testenv.Long, GVisor or Engine in packages that make test also runs.
 var longTests = []string{
 	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore", "TestBrowserAgents",
-	"TestClients", "TestCodingAgents", "TestCorpus", "TestDocs", "TestDoctorFixes", "TestEveryPage", "TestEveryToolWorks",
+	"TestClients", "TestCodingAgents", "TestCorpus", "TestDatabaseInAPrivateNetwork", "TestDocs", "TestDoctorFixes", "TestEveryPage",
+	"TestEveryToolWorks",
 	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestGuideInOneLanguage", "TestHARIsValid", "TestHeavyPages",
 	"TestHeavyPrograms", "TestHostile",
 	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestInstalledKernels",
 	"TestJavaIsInstalledOnFirstUse", "TestKilledRunLeavesNothing",
 	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestOutboundWithoutRoot", "TestPagesHaveTheirOrigins",
-	"TestProviderWithoutRoot", "TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions",
+	"TestPictures", "TestProviderWithoutRoot", "TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions",
 	"TestShippedEnvironments",
 	"TestUpgradeUnderLoad", "TestUsersPackageManagersWithoutRoot", "TestVenvIsBuiltOnce", "TestWall", "TestWide",
 	"TestWorkbench",

@@ -28,7 +28,7 @@ await withPage(async (page) => {
   page.on("dialog", (dialog) => { throw new Error(`a dialog: ${dialog.message()}`); });
   await page.goto(`${direct}/activity`);
   await page.locator(".steps > li").filter({ hasText: "browser_actions" }).first().waitFor();
-  await page.getByRole("button", { name: "Replay" }).click();
+  await page.getByRole("button", { name: "Replay", exact: true }).click();
   const count = page.locator(".replay .count");
   await until("it starts with the first step", async () => (await count.textContent()).startsWith("1/"), () => count.textContent());
   check((await page.locator('[data-shows="terminal"]').textContent()).includes(hostile), "the first command is not shown as text");

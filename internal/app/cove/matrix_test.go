@@ -67,7 +67,7 @@ var special = map[string]request{
 	"sandbox_activity_list": {writes, "GET", ofSandbox + "/activity", "", 503},
 	"sandbox_signal":        {writes, "POST", ofSandbox + "/processes/1/signal", "{}", 503},
 
-	"e2b_other":          {looks, "GET", "/v2/none", "", 404},
+	"e2b_other": {looks, "GET", "/v2/none", "", 404},
 	// The ticket in the query is the credential.
 	"template_upload": {public, "PUT", "/api/v1/template/upload?upload=x", "", 403},
 

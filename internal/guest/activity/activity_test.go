@@ -33,7 +33,7 @@ func TestBusyAndIdle(t *testing.T) {
 		}})
 		get := func(a, b int, want activity.Activity) {
 			t.Helper()
-			n, m = a, b
+			n, m, want.Help = a, b, []activity.Help{}
 			got, err := s.Get(t.Context(), activity.GetIn{})
 			if err != nil {
 				t.Fatal(err)

@@ -53,8 +53,8 @@ func checkReference(id string) error {
 }
 
 // findTemplate returns the own name, with a tag, of a template with a finished build.
-func (s *Service) findTemplate(ctx context.Context, id string) (string, error) {
-	t, err := s.Templates.FindTemplate(ctx, bare(id))
+func findTemplate(ctx context.Context, all *template.Service, id string) (string, error) {
+	t, err := all.FindTemplate(ctx, bare(id))
 	if err != nil {
 		return "", err
 	}
@@ -145,7 +145,7 @@ func (s builds) StartBuild(ctx context.Context, in StartBuildIn) (op.None, error
 	r := recipe.Recipe{Start: in.Start, Ready: in.Ready, Force: in.Force, Login: true}
 	switch {
 	case in.Template != "":
-		own, err := s.findTemplate(ctx, in.Template)
+		own, err := findTemplate(ctx, s.Templates, in.Template)
 		name, _, other := s.template(ctx, in.Template)
 		switch {
 		case err == nil:
@@ -321,7 +321,7 @@ func (s builds) GetTemplate(ctx context.Context, in TemplateIn) (TemplateDetail,
 	if err != nil {
 		return TemplateDetail{}, err
 	}
-	d := TemplateDetail{Template: s.templateOut(ctx, t), Builds: []TemplateBuild{}}
+	d := TemplateDetail{Template: templateOut(s.Templates, t), Builds: []TemplateBuild{}}
 	for _, b := range slices.Backward(s.Templates.Builds(t)) {
 		one := TemplateBuild{BuildID: b.ID, Status: string(b.Status), CreatedAt: b.Created, UpdatedAt: b.Created, CPUs: max(1, b.CPU/1000),
 			MemoryMB: b.Memory >> 20, EnvdVersion: daemonVersion}
@@ -334,10 +334,10 @@ func (s builds) GetTemplate(ctx context.Context, in TemplateIn) (TemplateDetail,
 }
 
 // templateOut shows a template in a list.
-func (s *Service) templateOut(_ context.Context, t templatestore.Template) Template {
+func templateOut(all *template.Service, t templatestore.Template) Template {
 	out := Template{TemplateID: t.ID, Aliases: []string{t.Name}, Names: []string{t.Name}, CreatedAt: t.Created, UpdatedAt: t.Updated,
 		EnvdVersion: daemonVersion, CPUs: 1, BuildStatus: string(templatestore.Waiting)}
-	list := s.Templates.Builds(t)
+	list := all.Builds(t)
 	if out.BuildCount = len(list); len(list) > 0 {
 		b := list[len(list)-1]
 		out.BuildID, out.BuildStatus, out.CPUs, out.MemoryMB = b.ID, string(b.Status), int(max(1, b.CPU/1000)), b.Memory>>20

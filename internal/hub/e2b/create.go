@@ -160,7 +160,7 @@ func (s *Service) template(ctx context.Context, id string) (name, snapshot strin
 	case slices.Contains(standardTemplates, name):
 		return "", "", nil
 	}
-	if found, err := s.findTemplate(ctx, id); err == nil {
+	if found, err := findTemplate(ctx, s.Templates, id); err == nil {
 		return found, "", nil
 	}
 	list, err := s.Disks.Snapshots(ctx, caller.UserIn{})

@@ -220,7 +220,7 @@ func (s *Service) ListTemplates(ctx context.Context, _ TemplatesIn) ([]Template,
 		if err != nil {
 			continue // it was deleted meanwhile
 		}
-		out = append(out, s.templateOut(ctx, t))
+		out = append(out, templateOut(s.Templates, t))
 	}
 	return out, nil
 }
@@ -241,7 +241,7 @@ func (s *Service) Alias(ctx context.Context, in AliasIn) (AliasOut, error) {
 	if err := checkReference(in.Alias); err != nil {
 		return AliasOut{}, err
 	}
-	if own, err := s.findTemplate(ctx, in.Alias); err == nil {
+	if own, err := findTemplate(ctx, s.Templates, in.Alias); err == nil {
 		t, err := s.Templates.FindTemplate(ctx, bare(own))
 		return AliasOut{TemplateID: t.ID}, err
 	}

@@ -28,14 +28,14 @@ func (f *Fleet) SaveRecord(ctx context.Context, sb sandbox.Sandbox) {
 			Entries []json.RawMessage `json:"entries"`
 		}
 		if f.box(sb).query(ctx, "/v1/sandbox/activity?limit="+strconv.Itoa(limit), &reply) {
-			f.Records.Save(sb, reply.Entries, f.pictures(ctx, sb, reply.Entries))
+			f.Records.Save(sb, reply.Entries, pictures(ctx, f, sb, reply.Entries))
 			return
 		}
 	}
 }
 
 // pictures returns the latest pictures of the entries that it can read before ctx ends.
-func (f *Fleet) pictures(ctx context.Context, sb sandbox.Sandbox, entries []json.RawMessage) map[int64][]byte {
+func pictures(ctx context.Context, f *Fleet, sb sandbox.Sandbox, entries []json.RawMessage) map[int64][]byte {
 	out := map[int64][]byte{}
 	for _, raw := range slices.Backward(entries) {
 		var e struct {

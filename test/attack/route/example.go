@@ -55,7 +55,7 @@ func HubExamples() Examples {
 			"v1/file/download?path=XHOMEX/Downloads/invoice.html", "e2b/envd/files?path=Downloads/invoice.html",
 			"e2b/envd/files?path=Downloads/invoice.svg", "v1/file/preview?path=XHOMEX/Downloads/invoice.html",
 			"v1/sandbox/activity/export", "v1/sandbox",
-		}},
+		}, "e2b_other": {"none", "<script>evil()</script>.html"}},
 	}
 	for _, name := range []string{"e2b_get", "e2b_metrics", "e2b_logs"} {
 		e.Values[name+".id"] = "XCLIENTX"
