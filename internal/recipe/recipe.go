@@ -75,7 +75,7 @@ func (s Step) String() string {
 	return strings.ToUpper(string(s.Kind)) + " " + rest
 }
 
-// Config is the state of a build beside its disk.
+// Config is the state of a build in addition to its disk.
 type Config struct {
 	Env     map[string]string `json:"env,omitempty"`
 	User    string            `json:"user,omitempty"`

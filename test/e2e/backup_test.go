@@ -11,7 +11,7 @@ import (
 )
 
 // After the loss of a machine, a restore on another machine recovers the complete backup: sandboxes
-// with all their files, snapshots, volumes, keys, secrets and the audit log.
+// with all their files, snapshots, templates, volumes, keys, secrets and the audit log.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -34,6 +34,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatalf("secret set: got code %d and %s, want 0", code, errs)
 	}
 	ann := h.addKey(t, "ann")
+	h.must(t, "template", "build", "tools", "--wait", "--steps", `[{"kind":"run","command":"echo built > /built"}]`)
 
 	file := filepath.Join(t.TempDir(), "cove.backup")
 	h.must(t, "backup", file)
@@ -55,8 +56,8 @@ func TestBackupAndRestore(t *testing.T) {
 
 	next := &hub{State: elsewhere}
 	out := next.must(t, "restore", file, "--state", elsewhere)
-	if !strings.Contains(out, "restored 2 sandboxes, 1 snapshots and 1 volumes") {
-		t.Errorf("got %q, want the number of restored objects", out)
+	if !strings.Contains(out, "restored 2 sandboxes, 2 snapshots and 1 volumes") {
+		t.Errorf("got %q, want the number of restored objects, including the layer of a template", out)
 	}
 	next.beginOwn(t, "--tenants")
 	if out := next.must(t, "list", "-q"); out != "a\nb\n" && out != "b\na\n" {
@@ -76,6 +77,8 @@ func TestBackupAndRestore(t *testing.T) {
 	next.verify(t, "b", check{"cat /data/v", "shared"})
 	next.must(t, "create", "c", "--from-snapshot", "good", "--secrets", "TOKEN")
 	next.verify(t, "c", check{"cat stage; echo $TOKEN", "first\ns3cret"})
+	next.must(t, "create", "d", "--environment", "tools")
+	next.verify(t, "d", check{"cat /built", "built"})
 	next.must(t, "rollback", "a", "good")
 	next.verify(t, "a", check{"cat stage", "first"})
 	if out := next.must(t, "audit", "verify"); strings.Contains(out, "problem") && !strings.Contains(out, `"problem": null`) {
