@@ -164,7 +164,7 @@ func TestE2BErrors(t *testing.T) {
 	one := "/sandboxes/" + made.SandboxID
 	for request, want := range map[string]int{
 		"GET /sandboxes/none": 404, "DELETE /sandboxes/none": 404, "GET /templates/aliases/none": 404, "POST " + one + "/resume": 409,
-		"POST /v2/sandboxes x": 400, "POST /v2/sandboxes": 400, "POST /v3/templates": 501, "GET /teams": 501, "GET /volumes": 501,
+		"POST /v2/sandboxes x": 400, "POST /v2/sandboxes": 400, "POST /v3/templates": 400, "GET /teams": 501, "GET /volumes": 501,
 		"GET " + one + "/secrets": 404, "POST " + one + "/none": 404, "GET /v2/none/x": 404, "GET /v2": 404, "GET /v3/sandboxes": 404,
 		"GET /volumes/x": 404, "GET /volumecontent/x/file": 404, "DELETE /secrets/x": 404, "GET /teams/x/metrics": 404,
 		"PUT /sandboxes": 405, "PATCH " + one: 405, "GET " + one + "/pause": 405, "PUT /templates/x": 405, "DELETE /snapshots": 405,

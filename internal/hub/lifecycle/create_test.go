@@ -20,12 +20,17 @@ type noSecrets struct{}
 func (noSecrets) Assign(*sandbox.Spec, []string) error             { return nil }
 func (noSecrets) Provision(context.Context, sandbox.Sandbox) error { return nil }
 
+type noNetworks struct{ Networks }
+
+func (noNetworks) Assign(context.Context, *sandbox.Spec, []string) error { return nil }
+
 // TestImages: a request with only an image uses the environment custom. A request with both
 // keeps its environment.
 func TestImages(t *testing.T) {
 	t.Parallel()
-	s := New(Config{Provider: able{}, Secrets: noSecrets{}, Metrics: metric.New(), MaxTimeout: time.Hour, MaxIdleTimeout: time.Hour,
-		Environments: environment.New("", environment.Defaults{Image: "base:1"}, slog.New(slog.DiscardHandler))})
+	s := New(Config{Provider: able{}, Secrets: noSecrets{}, Networks: noNetworks{}, Metrics: metric.New(), MaxTimeout: time.Hour,
+		MaxIdleTimeout: time.Hour,
+		Environments:   environment.New("", environment.Defaults{Image: "base:1"}, slog.New(slog.DiscardHandler))})
 	for _, c := range []struct{ inEnv, inImage, env, image string }{
 		{"", "", "aio", "base:1"}, {"", "my:2", "custom", "my:2"}, {"aio", "my:2", "aio", "my:2"},
 	} {
