@@ -246,11 +246,10 @@ func (s *Service) out(t templatestore.Template) Out {
 // List lists templates.
 func (s *Service) List(ctx context.Context, _ op.None) ([]Out, error) {
 	out := []Out{}
-	if s.ready() != nil {
-		return out, nil // a hub without builds has no templates
-	}
-	for _, t := range s.Store.Templates(caller.Owner(ctx)) {
-		out = append(out, s.out(t))
+	if builds := s.ready() == nil; builds { // otherwise there are no templates
+		for _, t := range s.Store.Templates(caller.Owner(ctx)) {
+			out = append(out, s.out(t))
+		}
 	}
 	return out, nil
 }
