@@ -76,4 +76,4 @@ eq("unknown user", failure(Template().from_base_image().run_cmd("whoami", user="
    "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'")
 eq("exit code", failure(Template().from_base_image().run_cmd("exit 3"), name + "-bad"), "failed to run command 'exit 3': exit status 3")
 assert "not found" in failure(Template().from_template("no-such-template"), name + "-bad")
-print("template: ok")
+print("passed template")

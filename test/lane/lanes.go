@@ -45,7 +45,7 @@ var longTests = []string{
 	"TestJavaIsInstalledOnFirstUse", "TestKilledRunLeavesNothing",
 	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestOutboundWithoutRoot", "TestPagesHaveTheirOrigins",
 	"TestPictures", "TestProviderWithoutRoot", "TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions",
-	"TestShippedEnvironments",
+	"TestShippedEnvironments", "TestTemplates",
 	"TestUpgradeUnderLoad", "TestUsersPackageManagersWithoutRoot", "TestVenvIsBuiltOnce", "TestWall", "TestWide",
 	"TestWorkbench",
 }
