@@ -55,8 +55,10 @@ await withPage(async (page) => {
   await page.getByText("All sandboxes are fine.").waitFor();
   await page.getByLabel("Notify me while this page is in the background").click();
   await until("notifications are on", () => page.getByLabel("Notify me while this page is in the background").isChecked());
+  // The page is hidden before: what a person sees in the open page is no notification.
+  await page.evaluate(() => Object.defineProperty(document, "hidden", { value: true, configurable: true }));
   await post("sandbox/alpha/extend", { timeout: 5 });
-  await page.evaluate(() => { Object.defineProperty(document, "hidden", { value: true, configurable: true }); document.dispatchEvent(new Event("visibilitychange")); });
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
   await page.getByRole("region", { name: "Needs attention" }).getByRole("link", { name: /alpha/ }).waitFor();
   await until("there is a notification", async () => (await page.evaluate(() => globalThis.notices)).some(([title, body]) => title === "alpha – Cove" && body.startsWith("It is deleted at")), () => page.evaluate(() => JSON.stringify(globalThis.notices)));
   await audit(page, "what needs attention");
