@@ -61,17 +61,17 @@ async function files(sb) {
   assert.equal((await fetch(url.replace("link.txt", "other.txt"))).status, 401)
 }
 
-// The events of an operation precede its response. The client reads them in other turns of its loop, so one more call follows.
+// The events of an operation precede its response, as TestEventsPrecedeResponse asserts. The client reads them on another connection, so
+// it may see them later.
 async function watch(sb, folder, user = {}) {
   let seen = []
   const w = await sb.files.watchDir(folder, (e) => seen.push(e.type + " " + e.name), { recursive: true, timeoutMs: 0, ...user })
   for (let i = 0; i < 20; i++) {
+    const saw = (...types) => until(`${types} of new${i}`, () => types.every((type) => seen.includes(`${type} new${i}`)))
     await sb.files.write(`${folder}/new${i}`, "1", user)
-    await sb.files.exists(folder, user)
-    for (const type of [FilesystemEventType.CREATE, FilesystemEventType.WRITE]) assert(seen.includes(`${type} new${i}`), `${i} ${type}: ${seen}`)
+    await saw(FilesystemEventType.CREATE, FilesystemEventType.WRITE)
     await sb.files.remove(`${folder}/new${i}`, user)
-    await sb.files.exists(folder, user)
-    assert(seen.includes(`${FilesystemEventType.REMOVE} new${i}`), `${i}: ${seen}`)
+    await saw(FilesystemEventType.REMOVE)
     seen = []
   }
   await w.stop()
