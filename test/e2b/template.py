@@ -60,10 +60,11 @@ eq("cached steps below a new one", log.count("CACHED"), 5)
 eq("exists", Template.alias_exists(name), True)
 eq("does not exist", Template.alias_exists(name + "-no"), False)
 
+# The ready command only waits, so the hub does not run it: the server may start a little later.
 with Sandbox.create(name) as sb:
     out = sb.commands.run(
         "cat /tmp/foo /tmp/who /tmp/pwd /srv/x/who /opt/app/a.txt; echo; /opt/app/deep/run.sh; stat -c '%a %U' ~/b.txt; echo $FOO $BOTH;"
-        "curl -s localhost:8123/a.txt"
+        "curl -s --retry-connrefused --retry 200 --retry-delay 1 localhost:8123/a.txt"
     ).stdout
     eq("words", out.split(), ["bar", "user", "/home/user", "root", "a", "ran", "640", "user", "bar", "/x", "a"])
 
