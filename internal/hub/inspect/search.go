@@ -40,7 +40,7 @@ func searchOps(s *Service) []op.Op {
 
 // SearchIn selects entries of activity records.
 type SearchIn struct {
-	Text   string `query:"q" default:"" maxLength:"500" doc:"Only entries whose operation, input, output or error contains this text"`
+	Text   string `query:"q" arg:"true" default:"" maxLength:"500" doc:"Only entries with this text in operation, input, output or error"`
 	Failed bool   `query:"failed" default:"false" doc:"Only failures: errors, commands with an exit code other than 0, and cells that raised"`
 	Reads  bool   `query:"reads" default:"false" doc:"Also operations that change nothing and succeeded"`
 	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"500" doc:"Maximum number of entries"`
