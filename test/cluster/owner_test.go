@@ -49,15 +49,29 @@ func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(di
 	if !running(dir) {
 		t.Errorf("no process runs in %s", dir)
 	}
+	engine := initOf(dir)
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Other tests can use the folder as soon as they can lock it.
 	lock, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	testenv.Poll(t, "it ends", func() bool { return lockfile.TryLock(lock) == nil })
-	testenv.Poll(t, "nothing is left", func() bool { return len(leftOf(dir)) == 0 })
+	// Another test can use the folder as soon as it can lock it, which it can only if everything has ended.
+	reused := false
+	testenv.Poll(t, "it ends", func() bool {
+		reused = initOf(dir) != "" && initOf(dir) != engine
+		return reused || lockfile.TryLock(lock) == nil
+	})
+	testenv.Poll(t, "nothing is left", func() bool { return reused || len(leftOf(dir)) == 0 })
+}
+
+// initOf returns the process ID of the first process of the engine in a folder, if one runs there.
+func initOf(dir string) string {
+	pid, err := os.ReadFile(filepath.Join(dir, "init.pid"))
+	if err != nil {
+		return ""
+	}
+	return string(pid)
 }
