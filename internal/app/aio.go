@@ -161,14 +161,14 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	a.close = append([]func() error{tools.Close}, a.close...) // closed first, because its calls use the services
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
-		rest.Docs(Title, version, table, rest.Guest, web.Files),
-		watchElsewhere(rest.Home("home", "The sandbox on one page, with its tools side by side.", web.Files, a.sites.sources()...)),
-		rest.Page("watch", "/watch", "Read-only view of the sandbox, for people with a watch link.", web.Files),
-		rest.Page("activity", "/activity", "Activity in the sandbox, step by step.", web.Files),
-		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
-		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
-		[]op.Op{rest.Assets("workbench", "/workbench", web.Files), rest.Assets("box", "/box", web.Files)},
-		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
+		rest.Docs(Title, version, table, rest.Guest, web.Sandbox),
+		watchElsewhere(rest.Home("home", "The sandbox on one page, with its tools side by side.", web.Sandbox, a.sites.sources()...)),
+		rest.Page("watch", "/watch", "Read-only view of the sandbox, for people with a watch link.", web.Sandbox),
+		rest.Page("activity", "/activity", "Activity in the sandbox, step by step.", web.Sandbox),
+		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Sandbox),
+		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Sandbox),
+		[]op.Op{rest.Assets("workbench", "/workbench", web.Sandbox), rest.Assets("box", "/box", web.Sandbox)},
+		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Sandbox),
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Content: op.ContentAPI, Route: "/mcp", Also: []string{"/v1/mcp"},
 			Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
 		servers.Ops(),
@@ -280,7 +280,7 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 	desktop := display.New(display.Config{
 		Runner: a.runner, State: c.State, Home: c.Home, Workspace: c.Workspace, Width: c.DisplayWidth,
 		Height: c.DisplayHeight, Idle: c.DisplayIdle,
-		Pages: web.Files, Log: a.logOf("display"),
+		Pages: web.Sandbox, Log: a.logOf("display"),
 		Browser: func(ctx context.Context) (<-chan struct{}, func(), error) {
 			if c.DisableBrowser {
 				return nil, nil, errDisabled("browser", "DISABLE_BROWSER")
@@ -308,7 +308,7 @@ func (a *Aio) newWorkbench() *workbench.Service {
 	c := a.cfg
 	return workbench.New(workbench.Config{
 		Runner: a.runner, Home: c.Home, Workspace: c.Workspace, State: c.State, Components: append([]string{c.Components}, componentFolders...),
-		Pages: web.Files, Idle: c.WorkbenchIdle, Venv: c.Venv, NoCode: c.DisableCodeServer, NoLab: c.DisableJupyter, Log: a.logOf("workbench"),
+		Pages: web.Sandbox, Idle: c.WorkbenchIdle, Venv: c.Venv, NoCode: c.DisableCodeServer, NoLab: c.DisableJupyter, Log: a.logOf("workbench"),
 	})
 }
 

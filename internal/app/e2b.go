@@ -77,7 +77,7 @@ const desktopCommand = "desktop"
 // Help runs the helper.
 func Help(args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == desktopCommand {
-		return desktop.Run(args[1:], desktop.Streams{Environ: config.Environ(), Out: out, Pages: web.Files})
+		return desktop.Run(args[1:], desktop.Streams{Environ: config.Environ(), Out: out, Pages: web.Sandbox})
 	}
 	return envd.Help(args, in, out, func() envd.Watches { return watchAdapter{watch.New(watch.Config{Home: "/", Workspace: "/"})} })
 }

@@ -26,7 +26,7 @@ func notebookPages(disabled bool) []op.Op {
 	if disabled {
 		return nil
 	}
-	return rest.Page("notebook", "/notebook", "A notebook that runs its cells in the kernels of the code operations.", web.Files)
+	return rest.Page("notebook", "/notebook", "A notebook that runs its cells in the kernels of the code operations.", web.Sandbox)
 }
 
 // openProgram redirects to the terminal, which offers to run the program. The program inherits the

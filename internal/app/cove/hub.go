@@ -101,10 +101,10 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 		access(host.Tickets{Issuer: h.guard}.Ops(), "auth_create_ticket", op.AccessRead),
 		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components,
 			Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
-		rest.Docs(Title, version, table, rest.Hub, web.Files),
-		rest.Home("hub", "The dashboard of the hub.", web.Files),
-		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
-		[]op.Op{rest.Assets("activity", "/activity", web.Files)}, // the dashboard shows records with them
+		rest.Docs(Title, version, table, rest.Hub, web.Hub),
+		rest.Home("hub", "The dashboard of the hub.", web.Hub),
+		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Hub),
+		[]op.Op{rest.Assets("activity", "/activity", web.Hub)}, // the dashboard shows records with them
 	)
 	return h, nil
 }

@@ -19,13 +19,19 @@ const Folder = "bundle"
 // address at another depth, from which the modules derive the root of the server.
 var skipped = map[string]bool{"ui": true, "docs": true}
 
-// entries finds the modules that pages load: web/NAME/NAME.js.
+// library is a module of third parties that a page outside of web loads: the desktop of E2B's clients.
+const library = "vendor/novnc/core/rfb.js"
+
+// entries finds the modules that pages load: web/NAME/NAME.js, and the library.
 func entries(web string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(web, "*", "*.js"))
 	if err != nil {
 		return nil, err
 	}
-	var out []string
+	out, err := filepath.Glob(filepath.Join(web, filepath.FromSlash(library)))
+	if err != nil {
+		return nil, err
+	}
 	for _, path := range found {
 		folder := filepath.Base(filepath.Dir(path))
 		if strings.TrimSuffix(filepath.Base(path), ".js") == folder && !skipped[folder] {
@@ -48,9 +54,12 @@ func Build(web string) (map[string][]byte, error) {
 	}
 	out := map[string][]byte{}
 	for _, entry := range list {
-		name := filepath.Base(filepath.Dir(entry))
+		name, err := filepath.Rel(web, entry)
+		if err != nil {
+			return nil, err
+		}
 		r := api.Build(api.BuildOptions{
-			EntryPoints: []string{entry}, AbsWorkingDir: web, Outfile: name + "/" + name + ".js", Bundle: true,
+			EntryPoints: []string{entry}, AbsWorkingDir: web, Outfile: name, Bundle: true,
 			Format: api.FormatESModule, Target: api.ES2024, Charset: api.CharsetUTF8, LegalComments: api.LegalCommentsEndOfFile,
 			MinifyWhitespace: true, MinifySyntax: true, MinifyIdentifiers: true, External: []string{"../vendor/codemirror/*"},
 		})
@@ -59,9 +68,9 @@ func Build(web string) (map[string][]byte, error) {
 			faults = append(faults, errors.New(m.Text))
 		}
 		if len(faults) > 0 || len(r.OutputFiles) != 1 {
-			return nil, fmt.Errorf("bundle page %s: %w", name, errors.Join(faults...))
+			return nil, fmt.Errorf("bundle %s: %w", name, errors.Join(faults...))
 		}
-		out[name+"/"+name+".js"] = r.OutputFiles[0].Contents
+		out[filepath.ToSlash(name)] = r.OutputFiles[0].Contents
 	}
 	return out, nil
 }
