@@ -62,7 +62,8 @@ gen: ## rewrite the golden files under api/ and lower the exceptions of internal
 
 bench: deps build ## benchmarks with comparisons; they print results and never fail
 	scripts/deps bench || echo 'without nginx'
-	go test ./bench ./internal/guest/jupyter ./internal/guest/node ./internal/hub/internal/pool ./internal/provider/kubernetes -run '^$$' -bench . -benchtime 1x -timeout 60m
+	go test ./bench ./internal/guest/jupyter ./internal/guest/node ./internal/hub/internal/pool ./internal/provider/kubernetes \
+		-run '^$$' -bench . -benchtime 1x -timeout 60m
 
 scale: ## measure one hub with thousands of sandboxes on a simulated cluster (docs/scale.md)
 	scripts/deps scale
@@ -94,7 +95,8 @@ web: ## update the third-party code of the pages
 TARGET ?= full
 image image-hub: TRIM := -trimpath
 image: build ## build cove-sandbox:latest with Docker; TARGET=slim builds the small image, BASE selects another Debian image
-	docker build -f deploy/Dockerfile --target $(TARGET) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-sandbox:$(TARGET) -t cove-sandbox:latest .
+	docker build -f deploy/Dockerfile --target $(TARGET) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt \
+		-t cove-sandbox:$(TARGET) -t cove-sandbox:latest .
 
 image-hub: build ## build cove-hub:latest for Kubernetes: the hub with the programs of its sandboxes
 	docker build -f deploy/Dockerfile --target hub $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-hub:latest .

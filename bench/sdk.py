@@ -39,6 +39,7 @@ for _ in range(100):  # in turns, so that both have the same machine
     spawns.append(timed(lambda: subprocess.run(["/bin/bash", "-c", "true"], check=True))[0])
     daemon += [timed(lambda: other.commands.run("true"))[0] for other in others]
 sandbox.kill()
-print(json.dumps({"create": statistics.median(creates), "command": statistics.median(commands), "spawn": statistics.median(spawns), "daemon": statistics.median(daemon or [0])}))
+print(json.dumps({"create": statistics.median(creates), "command": statistics.median(commands),
+                  "spawn": statistics.median(spawns), "daemon": statistics.median(daemon or [0])}))
 sys.stdout.flush()
 os._exit(0)  # threads of the client's HTTP library can abort Python while it ends

@@ -18,7 +18,8 @@ if [ "$(id -u)" = 0 ]; then
   case $uid$gid in *[!0-9]*) fail "USER_UID '$uid' and USER_GID '$gid': use numbers" ;; esac
   if [ "$(id -u "$name" 2>/dev/null)" != "$uid" ] || [ "$(id -g "$name" 2>/dev/null)" != "$gid" ]; then
     id "$name" >/dev/null 2>&1 || usermod -l "$name" gem || fail "cannot rename the user gem to '$name'; is the root filesystem read-only?"
-    groupmod -o -g "$gid" gem && usermod -o -u "$uid" -g "$gid" "$name" || fail "cannot give '$name' the IDs $uid and $gid; is the root filesystem read-only?"
+    groupmod -o -g "$gid" gem && usermod -o -u "$uid" -g "$gid" "$name" ||
+      fail "cannot give '$name' the IDs $uid and $gid; is the root filesystem read-only?"
     chown "$uid:$gid" /home/gem /var/log/gem
   fi
   home=$(getent passwd "$name" | cut -d: -f6)

@@ -50,7 +50,8 @@ def ask_model(history):
     }
 
 
-with urllib.request.urlopen(urllib.request.Request(HUB + "/api/v1/sandbox?full=true", data=b"{}", headers={"Content-Type": "application/json"} | ({"X-API-Key": KEY} if KEY else {}))) as reply:
+headers = {"Content-Type": "application/json"} | ({"X-API-Key": KEY} if KEY else {})
+with urllib.request.urlopen(urllib.request.Request(HUB + "/api/v1/sandbox?full=true", data=b"{}", headers=headers)) as reply:
     name = json.load(reply)["data"]["name"]
 try:
     history = []

@@ -8,8 +8,10 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from sandbox import HEADERS, HUB, call_hub, new_name  # noqa: E402
 
-PAGE = """<title>Form</title><body style="margin:0"><input style="position:absolute;left:100px;top:80px;width:300px;height:60px;background:#00f;color:#fff;border:0" onchange="document.title='Hello '+value">
-<button style="position:absolute;left:100px;top:180px;width:200px;height:80px;background:#f00;border:0" onclick="document.title+=', pressed'"></button>"""
+PAGE = """<title>Form</title><style>body { margin: 0 } input, button { position: absolute; left: 100px; border: 0 }
+input { top: 80px; width: 300px; height: 60px; background: #00f; color: #fff }
+button { top: 180px; width: 200px; height: 80px; background: #f00 }</style>
+<input onchange="document.title='Hello '+value"><button onclick="document.title+=', pressed'"></button>"""
 BLUE, RED = (0, 0, 255), (255, 0, 0)
 
 

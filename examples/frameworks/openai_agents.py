@@ -15,13 +15,16 @@ class Scripted(Model):
     """Stands in for a model: it runs one command and reports its result."""
 
     async def get_response(self, system_instructions, input, model_settings, tools, *_, **__):
-        results = [item for item in input if isinstance(item, dict) and item.get("type") == "function_call_output"] if isinstance(input, list) else []
+        items = input if isinstance(input, list) else []
+        results = [item for item in items if isinstance(item, dict) and item.get("type") == "function_call_output"]
         if not results:
             assert "bash_exec" in [tool.name for tool in tools], tools
-            output = ResponseFunctionToolCall(type="function_call", call_id="1", name="bash_exec", arguments='{"command": "echo $((6 * 7))"}')
+            output = ResponseFunctionToolCall(type="function_call", call_id="1", name="bash_exec",
+                                              arguments='{"command": "echo $((6 * 7))"}')
         else:
             text = "42" if "42" in str(results[-1]["output"]) else str(results[-1]["output"])
-            output = ResponseOutputMessage(id="2", type="message", role="assistant", status="completed", content=[ResponseOutputText(type="output_text", text=text, annotations=[])])
+            answer = ResponseOutputText(type="output_text", text=text, annotations=[])
+            output = ResponseOutputMessage(id="2", type="message", role="assistant", status="completed", content=[answer])
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     def stream_response(self, *_, **__):
@@ -29,7 +32,8 @@ class Scripted(Model):
 
 
 async def main(name):
-    async with MCPServerStreamableHttp({"url": f"{HUB}/sandbox/{name}/mcp", "headers": HEADERS}, client_session_timeout_seconds=60) as server:
+    address = {"url": f"{HUB}/sandbox/{name}/mcp", "headers": HEADERS}
+    async with MCPServerStreamableHttp(address, client_session_timeout_seconds=60) as server:
         agent = Agent(name="Assistant", instructions="Use the sandbox.", model=Scripted(), mcp_servers=[server])
         result = await Runner.run(agent, "What is six times seven?")
         print("OpenAI Agents got", result.final_output)

@@ -17,7 +17,8 @@ def ask_model(question):
 
 
 with new_sandbox() as api:
-    for question in ["Take the numbers from 1 to 100.", "What is their mean?", "How far is the largest from it?", "And divided by nothing?"]:
+    for question in ["Take the numbers from 1 to 100.", "What is their mean?", "How far is the largest from it?",
+                     "And divided by nothing?"]:
         print("user:", question)
         reply = api.jupyter.execute_code(code=ask_model(question), session_id="chat").data
         for output in reply.outputs:

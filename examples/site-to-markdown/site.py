@@ -1,4 +1,4 @@
-"""A web page as Markdown for a model, after its scripts have run. Here the page is served in the sandbox itself; any public URL works, too."""
+"""A web page as Markdown for a model, after its scripts have run. The page is served in the sandbox; public URLs also work."""
 import pathlib
 import sys
 

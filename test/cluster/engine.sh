@@ -54,7 +54,8 @@ wait_ready() { # for a response of an engine with another PID than the argument
   local try
   for try in $(seq 1200); do
     kill -0 "$INIT" 2>/dev/null || break
-    [ "$(cat "$DIR/engine.pid" 2>/dev/null)" = "${1:-}" ] || ! curl -fs --unix-socket "$DIR/docker.sock" http://engine/_ping >/dev/null 2>&1 || return 0
+    [ "$(cat "$DIR/engine.pid" 2>/dev/null)" = "${1:-}" ] ||
+      ! curl -fs --unix-socket "$DIR/docker.sock" http://engine/_ping >/dev/null 2>&1 || return 0
     sleep 0.05
   done
   fail "the engine does not start: $(grep -v 'level=info' "$DIR/log" | tail -n 3 | tr '\n' ' ')"
@@ -97,8 +98,9 @@ podman='
   mkdir -p "$1/exec"
   cd "$1/exec" # conmon leaves files there
   serve() {
-    sh -c "echo \$\$ >\"\$0/engine.pid\"; exec \"\$@\"" "$1" podman --root "$1/data" --runroot "$1/exec" --tmpdir "$1/exec/tmp" --storage-driver overlay \
-      --cgroup-manager cgroupfs --events-backend file --log-level warn system service --time 0 "unix://$1/docker.sock"
+    sh -c "echo \$\$ >\"\$0/engine.pid\"; exec \"\$@\"" "$1" podman --root "$1/data" --runroot "$1/exec" --tmpdir "$1/exec/tmp" \
+      --storage-driver overlay --cgroup-manager cgroupfs --events-backend file --log-level warn \
+      system service --time 0 "unix://$1/docker.sock"
   }
 '
 loop='

@@ -4,7 +4,10 @@ import { check, connect, until, withPage } from "../page/browser.mjs";
 const base = process.env.URL;
 
 async function call(path, body) {
-  const res = await fetch(base + path, body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const res = await fetch(
+    base + path,
+    body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) },
+  );
   const reply = await res.json();
   check(res.ok && reply.success, `${path}: ${res.status} ${JSON.stringify(reply)}`);
   return reply.data;
@@ -13,11 +16,15 @@ async function call(path, body) {
 const home = (await (await fetch(base + "/v1/sandbox")).json()).home_dir;
 await call("/v1/file/write", {
   file: `${home}/site/index.html`,
-  content: `<!doctype html><meta charset="utf-8"><title>shop</title><body style="margin:0; background:#0a0"><p style="font-size:80px">你好 🎉</p>
+  content: `<!doctype html><meta charset="utf-8"><title>shop</title><body style="margin:0; background:#0a0">
+    <p style="font-size:80px">你好 🎉</p>
     <input id="name"><button onclick="document.title = 'hello ' + document.getElementById('name').value">greet</button>`,
 });
 await call("/v1/file/write", { file: `${home}/site/report.txt`, content: "figures" });
-await call("/v1/bash/exec", { command: `nohup python3 -m http.server 9000 --bind 127.0.0.1 --directory ${home}/site >/dev/null 2>&1 & until curl -fso /dev/null http://127.0.0.1:9000/; do sleep 0.05; done` });
+await call("/v1/bash/exec", {
+  command: `nohup python3 -m http.server 9000 --bind 127.0.0.1 --directory ${home}/site >/dev/null 2>&1 &
+    until curl -fso /dev/null http://127.0.0.1:9000/; do sleep 0.05; done`,
+});
 
 const info = await call("/v1/browser/info");
 check(info.sandbox === (process.env.SANDBOX !== "off"), `Chromium's own sandbox: got ${JSON.stringify(info)}`);
@@ -59,14 +66,20 @@ await withPage(async (page) => {
   await page.goto(base + "/terminal");
   await page.locator(".screen.shown .xterm-helper-textarea").focus();
   await until("a session", () => new URL(page.url()).searchParams.get("session_id"));
-  const lines = () => page.evaluate(() => [...document.querySelectorAll(".screen.shown .xterm-rows > div")].map((row) => row.textContent.replaceAll("\u00a0", " ").trimEnd()));
+  const lines = () =>
+    page.evaluate(() =>
+      [...document.querySelectorAll(".screen.shown .xterm-rows > div")].map((row) => row.textContent.replaceAll("\u00a0", " ").trimEnd()),
+    );
   await until("a prompt", async () => (await lines()).some((line) => /[#$]$/.test(line)), lines);
   await page.keyboard.type("cat ~/site/report.txt; echo -$((6*7))-\n");
   await until("the terminal shows figures-42-", async () => (await lines()).includes("figures-42-"), lines);
 });
 console.log("ok terminal");
 
-for (const [language, code, want] of [["python", "import pandas, matplotlib; print(sum(range(10)))", "45"], ["javascript", "console.log([1, 2, 3].map((n) => n * n).join())", "1,4,9"]]) {
+for (const [language, code, want] of [
+  ["python", "import pandas, matplotlib; print(sum(range(10)))", "45"],
+  ["javascript", "console.log([1, 2, 3].map((n) => n * n).join())", "1,4,9"],
+]) {
   const got = await call("/v1/code/execute", { language, code });
   check(JSON.stringify(got).includes(want), `${language}: ${JSON.stringify(got)}`);
 }
@@ -75,11 +88,18 @@ console.log("ok code");
 // VS Code and JupyterLab are there, and start on the first visit.
 const components = async () => (await (await fetch(base + "/v1/sandbox/components")).json()).data;
 const visit = async (path) => (await fetch(base + path, { headers: { Accept: "text/html" } })).text();
-for (const [name, path, mark] of [["code-server", "/code-server/", "vscode-workbench-web-configuration"], ["jupyterlab", "/jupyter/lab", "jupyter-config-data"]]) {
+for (const [name, path, mark] of [
+  ["code-server", "/code-server/", "vscode-workbench-web-configuration"],
+  ["jupyterlab", "/jupyter/lab", "jupyter-config-data"],
+]) {
   const { state, why } = (await components()).find((c) => c.name === name);
   check(state === "idle", `${name} is ${state} before the first visit: ${why}`);
   await visit(path);
-  await until(`${name} has started`, async () => (await components()).find((c) => c.name === name).state === "ready", async () => JSON.stringify(await components()));
+  await until(
+    `${name} has started`,
+    async () => (await components()).find((c) => c.name === name).state === "ready",
+    async () => JSON.stringify(await components()),
+  );
   const page = await visit(path);
   check(page.includes(mark), `${path}: ${page.slice(0, 500)}`);
 }

@@ -16,7 +16,8 @@ DIR=$1 PROGRAM=$2 LINK=$3 HOST=$4 BOX=$5 PODS=$6 SERVICES=$7 ONLY=${8:-}
 NAME=$LINK
 
 # These programs write to these folders independently of their settings.
-OWN_DIRS="/run/containerd /run/runc /run/runsc /run/netns /var/lib/cni /var/lib/kubelet /var/log/containers /var/log/pods /opt/containerd /usr/libexec/kubernetes"
+OWN_DIRS="/run/containerd /run/runc /run/runsc /run/netns /var/lib/cni /var/lib/kubelet /var/log/containers /var/log/pods"
+OWN_DIRS="$OWN_DIRS /opt/containerd /usr/libexec/kubernetes"
 
 fail() { echo "$*"; exit 2; }
 
@@ -48,7 +49,8 @@ clear() {
       [ ! -d "$group" ] || sleep 0.05
     done
   done
-  rm -rf --one-file-system "$DIR"/{containerd,containerd.sock,containerd.sock.ttrpc,cni,csi,ipam,etcd,kubelet,pods,plugins,registry,volumes,part} "$DIR"/*.pid "$DIR"/*.toml "$DIR"/*.yaml
+  rm -rf --one-file-system "$DIR"/{containerd,containerd.sock,containerd.sock.ttrpc,cni,csi,ipam,etcd,kubelet,pods,plugins} \
+    "$DIR"/{registry,volumes,part} "$DIR"/*.pid "$DIR"/*.toml "$DIR"/*.yaml
 }
 
 clear
@@ -67,7 +69,8 @@ cat >"$DIR/containerd.toml" <<CONTAINERD
 version = 2
 root = "$DIR/containerd"
 state = "/run/containerd/state" # root of a user namespace can access it, unlike the home of the host's root
-disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
 [grpc]
   address = "$DIR/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -162,18 +165,24 @@ setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid 
   [ -n "$ONLY" ] || part containerd containerd -c "$DIR/containerd.toml" --log-level warn
   part etcd "$PROGRAM" etcd --data-dir "$DIR/etcd/data" --unsafe-no-fsync --log-level warn \
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
-  part apiserver "$PROGRAM" apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --advertise-address "$BOX" --service-cluster-ip-range "$SERVICES" \
-    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --client-ca-file "$keys/ca.crt" --profiling=false \
+  part apiserver "$PROGRAM" apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --advertise-address "$BOX" \
+    --service-cluster-ip-range "$SERVICES" --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction \
+    --client-ca-file "$keys/ca.crt" --profiling=false \
     --tls-cert-file "$keys/apiserver.crt" --tls-private-key-file "$keys/apiserver.key" --kubelet-preferred-address-types InternalIP \
     --kubelet-certificate-authority "$keys/ca.crt" --kubelet-client-certificate "$keys/admin.crt" --kubelet-client-key "$keys/admin.key" \
-    --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$keys/accounts.pub" --service-account-signing-key-file "$keys/accounts.key"
-  part controllers "$PROGRAM" controllers --kubeconfig "$keys/controllers.kubeconfig" --use-service-account-credentials --root-ca-file "$keys/ca.crt" \
-    --service-account-private-key-file "$keys/accounts.key" --cluster-signing-cert-file "$keys/ca.crt" --cluster-signing-key-file "$keys/ca.key" $client $more
+    --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$keys/accounts.pub" \
+    --service-account-signing-key-file "$keys/accounts.key"
+  part controllers "$PROGRAM" controllers --kubeconfig "$keys/controllers.kubeconfig" --use-service-account-credentials \
+    --root-ca-file "$keys/ca.crt" --service-account-private-key-file "$keys/accounts.key" --cluster-signing-cert-file "$keys/ca.crt" \
+    --cluster-signing-key-file "$keys/ca.key" $client $more
   part scheduler "$PROGRAM" scheduler --kubeconfig "$keys/scheduler.kubeconfig" $client
-  [ -n "$ONLY" ] || part kubelet "$PROGRAM" kubelet --config "$DIR/kubelet.yaml" --kubeconfig "$keys/kubelet.kubeconfig" --root-dir "$DIR/kubelet" --hostname-override node --node-ip "$BOX"
-  [ -n "$ONLY" ] || part proxy "$PROGRAM" proxy --kubeconfig "$keys/proxy.kubeconfig" --hostname-override node --cluster-cidr "$PODS" --conntrack-max-per-core 0
+  [ -n "$ONLY" ] || part kubelet "$PROGRAM" kubelet --config "$DIR/kubelet.yaml" --kubeconfig "$keys/kubelet.kubeconfig" \
+    --root-dir "$DIR/kubelet" --hostname-override node --node-ip "$BOX"
+  [ -n "$ONLY" ] || part proxy "$PROGRAM" proxy --kubeconfig "$keys/proxy.kubeconfig" --hostname-override node \
+    --cluster-cidr "$PODS" --conntrack-max-per-core 0
   while :; do wait -n || true; done
-' "$DIR/containerd.sock" "$DIR/containerd.sock" "$DIR" "$PROGRAM" "$BOX" "$HOST" "$PODS" "$SERVICES" "$OWN_DIRS" "$ONLY" >"$DIR/log/box" 2>&1 </dev/null 3>&- &
+' "$DIR/containerd.sock" "$DIR/containerd.sock" "$DIR" "$PROGRAM" "$BOX" "$HOST" "$PODS" "$SERVICES" "$OWN_DIRS" "$ONLY" \
+  >"$DIR/log/box" 2>&1 </dev/null 3>&- &
 OUTER=$!
 INIT=
 for try in $(seq 6000); do

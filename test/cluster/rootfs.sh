@@ -35,6 +35,7 @@ for target in $targets; do
   chroot "$dir/root" env -u PIP_FIND_LINKS PIP_CERT="$ca" TMPDIR=/tmp /install/install.sh "$target" >&2
 done
 [ ! -f "$dir/ca.crt" ] || mv "$dir/ca.crt" "$dir/root$ca"
-rm -rf "$dir"/root/install "$dir"/root/etc/dpkg/dpkg.cfg.d/unsafe-io "$dir"/root/etc/apt/apt.conf.d/*proxy* "$dir/root/etc/resolv.conf" "$dir"/root/tmp/* "$dir"/root/root/.cache
+rm -rf "$dir"/root/{install,etc/dpkg/dpkg.cfg.d/unsafe-io,etc/resolv.conf,root/.cache} \
+  "$dir"/root/etc/apt/apt.conf.d/*proxy* "$dir"/root/tmp/*
 tar -C "$dir/root" --numeric-owner -cf "$out.$$" .
 mv "$out.$$" "$out"

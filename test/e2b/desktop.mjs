@@ -7,7 +7,8 @@ const [name = "@e2b/desktop", watches] = process.argv.slice(2)
 const { Sandbox } = await import(name)
 
 const until = async (what, check) => {
-  for (const end = Date.now() + 120000; !(await check()); await new Promise((r) => setTimeout(r, 100))) assert(Date.now() < end, "timed out: " + what)
+  for (const end = Date.now() + 120000; !(await check()); await new Promise((r) => setTimeout(r, 100)))
+    assert(Date.now() < end, "timed out: " + what)
 }
 
 async function use(desktop) {

@@ -20,7 +20,8 @@ def until(what, check, limit=120):
 
 
 # A page whose title contains the text that it receives.
-PAGE = """<title>page</title><body style="margin:0;background:#f00"><textarea autofocus style="position:fixed;inset:20% 0 30% 40%"></textarea>
+PAGE = """<title>page</title><body style="margin:0;background:#f00">
+<textarea autofocus style="position:fixed;inset:20% 0 30% 40%"></textarea>
 <script>
 const input = document.querySelector("textarea")
 const show = () => document.title = "page " + input.value

@@ -18,7 +18,8 @@ def python(sb):
     eq("state", sb.run_code("x").text, "41")
     eq("string", sb.run_code("'plain'").text, "plain")
     out, err = [], []
-    e = sb.run_code("import sys\nprint('a')\nprint('b', file=sys.stderr)", on_stdout=lambda m: out.append(m.line), on_stderr=lambda m: err.append(m.line))
+    e = sb.run_code("import sys\nprint('a')\nprint('b', file=sys.stderr)",
+                    on_stdout=lambda m: out.append(m.line), on_stderr=lambda m: err.append(m.line))
     eq("streams", ("".join(out), "".join(err), "".join(e.logs.stdout)), ("a\n", "b\n", "a\n"))
     e = sb.run_code("1/0")
     eq("error", (e.error.name, e.error.value), ("ZeroDivisionError", "division by zero"))

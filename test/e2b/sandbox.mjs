@@ -10,7 +10,8 @@ const [name = "e2b", long] = process.argv.slice(2)
 const { Sandbox, CommandExitError, NotFoundError, FileType, FilesystemEventType } = await import(name)
 
 const until = async (what, check) => {
-  for (const end = Date.now() + 240000; !(await check()); await new Promise((r) => setTimeout(r, 20))) assert(Date.now() < end, "timed out: " + what)
+  for (const end = Date.now() + 240000; !(await check()); await new Promise((r) => setTimeout(r, 20)))
+    assert(Date.now() < end, "timed out: " + what)
 }
 
 async function commands(sb) {
@@ -29,7 +30,9 @@ async function commands(sb) {
   assert.equal((await sb.commands.run("id -u", { user: "root" })).stdout, "0\n")
   // A thousand short commands, some of them concurrently.
   for (let i = 0; i < (long ? 1000 : 20); i += 20)
-    await Promise.all(Array.from({ length: 20 }, async (_, j) => assert.equal((await sb.commands.run("echo " + (i + j))).stdout, i + j + "\n")))
+    await Promise.all(
+      Array.from({ length: 20 }, async (_, j) => assert.equal((await sb.commands.run("echo " + (i + j))).stdout, i + j + "\n")),
+    )
 }
 
 async function files(sb) {
@@ -83,7 +86,10 @@ function get(sb, port) {
   const host = named ? sb.getHost(port) : `${port}-${sb.sandboxId}.localhost`
   const url = named ? "https://" + host : process.env.E2B_SANDBOX_URL
   return new Promise((resolve, reject) =>
-    (named ? https : http).get(url, { headers: { host }, agent: false }, async (res) => resolve([res.statusCode, await text(res)])).on("error", reject))
+    (named ? https : http)
+      .get(url, { headers: { host }, agent: false }, async (res) => resolve([res.statusCode, await text(res)]))
+      .on("error", reject),
+  )
 }
 
 // A port that other sandboxes reserve is free, and the creator can select the Host header.

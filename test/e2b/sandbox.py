@@ -105,7 +105,8 @@ def files(sb):
     eq("mkdir", (sb.files.make_dir("d/e"), sb.files.make_dir("d/e")), (True, False))
     info = sb.files.get_info("a/b/c.txt") if hasattr(sb.files, "get_info") else None
     if info:
-        eq("info", (info.name, info.size, info.owner, info.group, info.permissions, info.mode), ("c.txt", 5, "user", "user", "-rw-r--r--", 0o644))
+        eq("info", (info.name, info.size, info.owner, info.group, info.permissions, info.mode),
+           ("c.txt", 5, "user", "user", "-rw-r--r--", 0o644))
     sb.files.rename("a/b/c.txt", "d/f/g.txt")
     eq("renamed", (sb.files.exists("a/b/c.txt"), sb.files.read("d/f/g.txt")), (False, "hello"))
     raises("rename nothing", e2b.NotFoundException, lambda: sb.files.rename("none", "x"))
@@ -229,7 +230,8 @@ def urls(sb):
     body = b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"up.txt\"\r\n\r\nuploaded\r\n--x--\r\n"
     eq("upload", status(up, data=body, headers={"Content-Type": "multipart/form-data; boundary=x"}), 200)
     eq("uploaded", sb.files.read("up.txt"), "uploaded")
-    zipped = urllib.request.Request(sb.upload_url("z.txt"), data=gzip.compress(b"zipped"), headers={"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"})
+    zipped = urllib.request.Request(sb.upload_url("z.txt"), data=gzip.compress(b"zipped"), headers={
+        "Content-Type": "application/octet-stream", "Content-Encoding": "gzip"})
     eq("gzip", urllib.request.urlopen(zipped).status, 200)
     eq("unzipped", sb.files.read("z.txt"), "zipped")
 
@@ -322,7 +324,8 @@ def big(sb):
 
 def life(sb):
     info = sb.get_info()
-    eq("info", (info.sandbox_id, info.metadata, info.state.value if hasattr(info, "state") else "running"), (sb.sandbox_id, {"story": "ü & b"}, "running"))
+    eq("info", (info.sandbox_id, info.metadata, info.state.value if hasattr(info, "state") else "running"),
+       (sb.sandbox_id, {"story": "ü & b"}, "running"))
     eq("running", sb.is_running(), True)
     begun = time.time()
     sb.set_timeout(7200)
@@ -363,7 +366,8 @@ def listing(sb):
         made[0].pause() if hasattr(made[0], "pause") else made[0].beta_pause()
         from e2b import SandboxState
 
-        eq("state", [x.sandbox_id for x in Sandbox.list(query=SandboxQuery(metadata={"page": str(os.getpid())}, state=[SandboxState.PAUSED])).next_items()], [made[0].sandbox_id])
+        paused = SandboxQuery(metadata={"page": str(os.getpid())}, state=[SandboxState.PAUSED])
+        eq("state", [x.sandbox_id for x in Sandbox.list(query=paused).next_items()], [made[0].sandbox_id])
     finally:
         eq("kill all, paused or not", [m.kill() for m in made], [True, True, True])
     eq("kill again", made[1].kill(), False)

@@ -39,7 +39,8 @@ async def story(url, call, mark):
             await s.call_tool(*call("bash_exec", {"command": wait % (gate + ".runs"), "timeout": 120}))
             scope.cancel()
         # This version does not tell the server by itself.
-        await s.send_notification(ClientNotification(CancelledNotification(method="notifications/cancelled", params=CancelledNotificationParams(requestId=sent[0]))))
+        canceled = CancelledNotificationParams(requestId=sent[0])
+        await s.send_notification(ClientNotification(CancelledNotification(method="notifications/cancelled", params=canceled)))
         await s.call_tool(*call("bash_exec", {"command": f"rm -f {gate} {gate}.runs"}))
         print("sdk ok", len(names))
 
@@ -63,7 +64,8 @@ async def frameworks(url, call):
             strict = ensure_strict_json_schema(json.loads(json.dumps(t.inputSchema)))
             assert set(strict.get("required", [])) == set(strict.get("properties", {})), (t.name, strict)
             # Without arguments only "additionalProperties": false is strict there, and that breaks google-genai.
-            assert MCPUtil.to_function_tool(t, server, convert_schemas_to_strict=True).strict_json_schema == bool(strict.get("properties")), t.name
+            converted = MCPUtil.to_function_tool(t, server, convert_schemas_to_strict=True)
+            assert converted.strict_json_schema == bool(strict.get("properties")), t.name
             param = async_mcp_tool(t, server.session).to_dict()
             assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", param["name"]) and param["description"], param
             assert param["input_schema"]["type"] == "object" and not {"anyOf", "oneOf", "allOf"} & set(param["input_schema"]), param

@@ -4,8 +4,11 @@ import { StreamableHTTPClientTransport as Transport1 } from '@modelcontextprotoc
 import { Client as Client2, StreamableHTTPClientTransport as Transport2 } from '@modelcontextprotocol/client';
 
 const [generation, url, call] = process.argv.slice(2);
-const options = { reconnectionOptions: { initialReconnectionDelay: 200, maxReconnectionDelay: 2000, reconnectionDelayGrowFactor: 1.5, maxRetries: 50 } };
-const Client = generation === '1' ? Client1 : Client2, Transport = generation === '1' ? Transport1 : Transport2;
+const options = {
+  reconnectionOptions: { initialReconnectionDelay: 200, maxReconnectionDelay: 2000, reconnectionDelayGrowFactor: 1.5, maxRetries: 50 },
+};
+const Client = generation === '1' ? Client1 : Client2,
+  Transport = generation === '1' ? Transport1 : Transport2;
 const client = new Client({ name: 'resume', version: '1' }, generation === '2' ? { versionNegotiation: { mode: 'legacy' } } : {});
 await client.connect(new Transport(new URL(url), options));
 const params = JSON.parse(call);

@@ -6,7 +6,10 @@ import { Client as Client2, StreamableHTTPClientTransport as Transport2 } from '
 const check = (ok, what) => { if (!ok) { console.error('failed: ' + what); process.exit(1); } };
 
 async function story({ url, sandbox, mark }, version, Client, Transport) {
-  const call = (name, args) => sandbox ? { name: 'sandboxExecutor', arguments: { sandbox_name: sandbox, tool_name: name, arguments: args } } : { name, arguments: args };
+  const call = (name, args) =>
+    sandbox
+      ? { name: 'sandboxExecutor', arguments: { sandbox_name: sandbox, tool_name: name, arguments: args } }
+      : { name, arguments: args };
   const client = new Client({ name: 'story', version: '1' });
   await client.connect(new Transport(new URL(url)));
   const send = (params, options = {}) => {

@@ -159,8 +159,10 @@ def files(api, home):
     want("read of no file", fail(api, "read_file", file="/none"), "Failed to read file: [Errno 2] No such file or directory: '/none'")
     for method, arguments in {
         "replace_in_file": {"file": "/none", "old_str": "a", "new_str": "b"}, "search_in_file": {"file": "/none", "regex": "a"},
-        "find_files": {"path": "/none", "glob": "*"}, "grep_files": {"path": "/none", "pattern": "a"}, "glob_files": {"path": "/none", "pattern": "*"},
-        "list_path": {"path": "/none"}, "write_file": {"file": "/proc/none", "content": "x"}, "upload_file": {"file": ("x", b"x"), "path": "/proc/none"},
+        "find_files": {"path": "/none", "glob": "*"}, "grep_files": {"path": "/none", "pattern": "a"},
+        "glob_files": {"path": "/none", "pattern": "*"},
+        "list_path": {"path": "/none"}, "write_file": {"file": "/proc/none", "content": "x"},
+        "upload_file": {"file": ("x", b"x"), "path": "/proc/none"},
         "str_replace_editor": {"command": "view", "path": "/none"},
     }.items():
         assert fail(api, method, **arguments)

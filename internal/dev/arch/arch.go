@@ -78,7 +78,11 @@ func Check(tree fs.FS, r Rules) ([]Fault, error) {
 	faults = append(faults, table.stale(files)...)
 	faults = append(faults, r.checkImports(files, table)...)
 	faults = append(faults, r.checkCalls(files)...)
-	faults = append(faults, excepted.check(r.measure(files), r.Limits)...)
+	found := r.measure(files)
+	if err := r.measureScripts(tree, found); err != nil {
+		return nil, err
+	}
+	faults = append(faults, excepted.check(found, r.Limits)...)
 	faults = append(faults, checkComments(files)...)
 	faults = append(faults, r.checkRepetition(files)...)
 	wrong, err := checkWords(tree, r.Words)

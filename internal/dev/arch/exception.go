@@ -68,7 +68,11 @@ func lowerExceptions(tree fs.FS, r Rules) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return x.lower(r.measure(files), r.Limits), nil
+	found := r.measure(files)
+	if err := r.measureScripts(tree, found); err != nil {
+		return "", err
+	}
+	return x.lower(found, r.Limits), nil
 }
 
 // lower returns the list of exceptions without those that are no longer needed, and

@@ -24,18 +24,23 @@ func (r Rules) measure(files []file) sizes {
 		}
 		if !ast.IsGenerated(f.ast) {
 			measureFunctions(f, found)
-			number := 0
-			for line := range strings.Lines(f.text) {
-				if number++; utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > r.MaxColumns {
-					found.add("line-length", f.name, f, number, 1)
-				}
-			}
+			r.measureLines(f, found)
 		}
 		for _, line := range r.sleeps(f) {
 			found.add("sleep", f.name, f, line, 1)
 		}
 	}
 	return found
+}
+
+// measureLines counts the lines that are too long.
+func (r Rules) measureLines(f *file, found sizes) {
+	number := 0
+	for line := range strings.Lines(f.text) {
+		if number++; utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > r.MaxColumns {
+			found.add("line-length", f.name, f, number, 1)
+		}
+	}
 }
 
 // measureTypes counts the methods of types.

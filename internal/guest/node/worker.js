@@ -235,7 +235,10 @@
   // found with the position and whether a statement starts there; found returns the length to
   // skip.
   function scan(code, found) {
-    const TOKEN = /\s+|\/\/.*|\/\*[^]*?\*\/|[\p{ID_Start}$_#@\\][\p{ID_Continue}$\u200c\u200d\\]*|\d[\w.]*|"(?:[^"\\\n]|\\[^])*"?|'(?:[^'\\\n]|\\[^])*'?|=>|\+\+|--|[^]/uy;
+    const SPACE = /\s+|\/\/.*|\/\*[^]*?\*\//u;
+    const WORD = /[\p{ID_Start}$_#@\\][\p{ID_Continue}$\u200c\u200d\\]*|\d[\w.]*/u;
+    const STRING = /"(?:[^"\\\n]|\\[^])*"?|'(?:[^'\\\n]|\\[^])*'?/u;
+    const TOKEN = new RegExp([SPACE, WORD, STRING, /=>|\+\+|--|[^]/u].map((r) => r.source).join("|"), "uy");
     const TEMPLATE = /(?:[^`\\$]|\\[^]|\$(?!\{))*(`|\$\{|$)/y;
     const REGEXP = /\/(?:[^\\/[\n]|\\.|\[(?:[^\\\]\n]|\\.)*\])+\/\w*/y;
     // An operand follows these words, so a slash starts a regular expression.

@@ -24,7 +24,8 @@
     socket.once('error', fail);
     socket.once('connect', () => {
       const target = (host.includes(':') ? `[${host}]` : host) + ':' + port;
-      const auth = proxy.username ? 'Proxy-Authorization: Basic ' + Buffer.from(decodeURIComponent(proxy.username) + ':' + decodeURIComponent(proxy.password)).toString('base64') + '\r\n' : '';
+      const credentials = decodeURIComponent(proxy.username) + ':' + decodeURIComponent(proxy.password);
+      const auth = proxy.username ? 'Proxy-Authorization: Basic ' + Buffer.from(credentials).toString('base64') + '\r\n' : '';
       socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n${auth}\r\n`);
       let head = Buffer.alloc(0);
       const read = (chunk) => {
@@ -33,11 +34,24 @@
         if (end < 0) { if (head.length > 65536) fail(new Error('the proxy sent no valid response')); return; }
         socket.removeListener('data', read);
         const status = Number(head.toString('latin1').split(' ')[1]);
-        if (status !== 200) { fail(new Error(`connect to ${target}: ${head.subarray(end + 4).toString().trim() || 'the proxy responded ' + status}`)); return; }
+        if (status !== 200) {
+          const reason = head.subarray(end + 4).toString().trim() || 'the proxy responded ' + status;
+          fail(new Error(`connect to ${target}: ${reason}`));
+          return;
+        }
         socket.pause();
         socket.removeListener('error', fail);
-        if (!secure) { done(null, socket); socket.resume(); return; }
-        const secured = tls.connect({ ...options, socket, servername: options.servername || (net.isIP(host) ? undefined : host), host, port });
+        if (!secure) {
+          done(null, socket);
+          socket.resume();
+          return;
+        }
+        const secured = tls.connect({
+          ...options,
+          socket,
+          servername: options.servername || (net.isIP(host) ? undefined : host),
+          host, port,
+        });
         secured.once('error', done);
         secured.once('secureConnect', () => { secured.removeListener('error', done); done(null, secured); });
       };
@@ -49,7 +63,8 @@
     const original = module.Agent.prototype.createConnection;
     module.Agent.prototype.createConnection = function (options, callback) {
       const host = options.host || options.hostname;
-      if (options.socketPath || options.path && options.path.startsWith && !host || direct(host)) return original.call(this, options, callback);
+      if (options.socketPath || (options.path && options.path.startsWith && !host) || direct(host))
+        return original.call(this, options, callback);
       tunnel(host, options.port || (secure ? 443 : 80), secure, { ...options, path: undefined, ALPNProtocols: ['http/1.1'] }, callback);
     };
   };
@@ -69,9 +84,16 @@
       const Agent = globalThis[symbol] && globalThis[symbol].constructor;
       if (!Agent) return;
       const connect = (options, callback) => {
-        const secure = options.protocol === 'https:', host = options.hostname.replace(/^\[|\]$/g, ''), port = Number(options.port) || (secure ? 443 : 80);
-        if (!direct(host)) { tunnel(host, port, secure, { servername: options.servername }, callback); return; }
-        const socket = secure ? tls.connect({ host, port, servername: options.servername || (net.isIP(host) ? undefined : host) }) : net.connect({ host, port });
+        const secure = options.protocol === 'https:',
+          host = options.hostname.replace(/^\[|\]$/g, ''),
+          port = Number(options.port) || (secure ? 443 : 80);
+        if (!direct(host)) {
+          tunnel(host, port, secure, { servername: options.servername }, callback);
+          return;
+        }
+        const socket = secure
+          ? tls.connect({ host, port, servername: options.servername || (net.isIP(host) ? undefined : host) })
+          : net.connect({ host, port });
         socket.once('error', callback);
         socket.once(secure ? 'secureConnect' : 'connect', () => { socket.removeListener('error', callback); callback(null, socket); });
       };

@@ -17,7 +17,8 @@ __cove() {
 	[[ $dir != *[[:cntrl:]]* ]] || dir=
 	case $1 in
 	l)	# A key of the line editor: insert a line that runs the command.
-		if { builtin read -rd '' __cove_n && builtin read -rd '' __cove_d && builtin read -rd '' __cove_f && builtin read -rd '' __cove_c; } 2>/dev/null <@file@; then
+		if { builtin read -rd '' __cove_n && builtin read -rd '' __cove_d && builtin read -rd '' __cove_f &&
+			builtin read -rd '' __cove_c; } 2>/dev/null <@file@; then
 			__cove_m=L\;$__cove_n __cove_r=0
 			# After an incomplete typed command it must be a syntax error. $? keeps the exit code
 			# of the last command, and neither errexit nor an ERR trap may treat the hooks or
@@ -38,7 +39,11 @@ __cove() {
 			return "$__cove_s"
 		fi
 		if [[ -o history ]]; then # instead of the inserted line
-			if ((${#__cove_c} < 16384)); then builtin history -s -- "$__cove_c"; else builtin history -s -- "# a command of ${#__cove_c} characters"; fi
+			if ((${#__cove_c} < 16384)); then
+				builtin history -s -- "$__cove_c"
+			else
+				builtin history -s -- "# a command of ${#__cove_c} characters"
+			fi
 		fi
 		[[ $__cove_f != *sane* ]] || command stty sane iutf8 noflsh </dev/tty
 		if [[ $__cove_d ]]; then
@@ -63,7 +68,8 @@ __cove() {
 	fi
 	# Add the hooks again to variables that the user has changed.
 	if [[ $1 != [st] ]]; then
-		local run='{ \__cove p; } 2>/dev/null' shown='\[\e]5379;B;${__cove_n-};$?;\j;${__cove_b-}\a\]' more='\[\e]5379;2;${__cove_n-}\a\]' begin='\e]5379;S;${__cove_n-};$((__cove_b=0))\a'
+		local run='{ \__cove p; } 2>/dev/null' more='\[\e]5379;2;${__cove_n-}\a\]'
+		local shown='\[\e]5379;B;${__cove_n-};$?;\j;${__cove_b-}\a\]' begin='\e]5379;S;${__cove_n-};$((__cove_b=0))\a'
 		if [[ ${PROMPT_COMMAND[*]-} != *"$run"* ]]; then
 			if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
 				builtin printf -v PROMPT_COMMAND %s "$run;${PROMPT_COMMAND-}"

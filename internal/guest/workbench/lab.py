@@ -95,7 +95,8 @@ class Provisioner(KernelProvisionerBase):
     async def launch_kernel(self, cmd, **kwargs):
         name = names[self.kernel_id]
         if self.kernel_id not in adopting:  # otherwise a deleted session would be recreated
-            await ask("POST", "/v1/jupyter/sessions/create", {"session_id": name, "kernel_name": self.parent.kernel_name, "cwd": kwargs.get("cwd")})
+            await ask("POST", "/v1/jupyter/sessions/create",
+                      {"session_id": name, "kernel_name": self.parent.kernel_name, "cwd": kwargs.get("cwd")})
         self.session = (await listing.get()).get(name)
         if self.session is None:
             raise web.HTTPError(404, f"session {name} was deleted")
@@ -261,7 +262,8 @@ class Specs(KernelSpecManager):
         kernel = self.list().get(kernel_name)
         if kernel is None:
             raise NoSuchKernel(kernel_name)
-        return KernelSpec(argv=[], display_name=kernel["display_name"], language=kernel["language"], interrupt_mode=kernel["interrupt_mode"], resource_dir=self.resources())
+        return KernelSpec(argv=[], display_name=kernel["display_name"], language=kernel["language"],
+                          interrupt_mode=kernel["interrupt_mode"], resource_dir=self.resources())
 
     def get_all_specs(self):
         return {name: {"resource_dir": self.resources(), "spec": self.get_kernel_spec(name).to_dict()} for name in self.find_kernel_specs()}
@@ -279,7 +281,10 @@ ExtensionHandlerMixin.base_url = property(base_url)
 def place(handler, config):
     """Adds the path of JupyterLab to the addresses in the page."""
     base = base_url(handler).rstrip("/")
-    return {key: base + value if key.startswith("full") and key.endswith("Url") and isinstance(value, str) and value.startswith("/") else value for key, value in config.items()}
+    def is_path(key, value):
+        return key.startswith("full") and key.endswith("Url") and isinstance(value, str) and value.startswith("/")
+
+    return {key: base + value if is_path(key, value) else value for key, value in config.items()}
 
 
 c = get_config()  # noqa: F821

@@ -32,7 +32,8 @@ gtk-launch)
 		return 1
 	}
 	# E2B's image contains Chrome, this one Chromium.
-	find_entry "$application" || { [ "$application" = google-chrome ] && find_entry chromium; } || { echo "gtk-launch: no such application: $application" >&2; exit 1; }
+	find_entry "$application" || { [ "$application" = google-chrome ] && find_entry chromium; } ||
+		{ echo "gtk-launch: no such application: $application" >&2; exit 1; }
 	line=$(sed -n '/^\[Desktop Entry\]/,/^\[/s/^Exec=//p' "$entry" | head -n 1 | sed 's/ *%[a-zA-Z]//g')
 	eval "exec $line \"\$@\""
 	;;

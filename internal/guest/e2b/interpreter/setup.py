@@ -28,7 +28,8 @@ def _cove_setup():
     def columns(frame):
         import json
         try:
-            return {str(name): json.loads(frame[name].to_json(orient="values", date_format="iso", default_handler=str)) for name in frame.columns}
+            return {str(name): json.loads(frame[name].to_json(orient="values", date_format="iso", default_handler=str))
+                    for name in frame.columns}
         except Exception:
             return None
 

@@ -11,8 +11,8 @@ printf '%s' "$kernel" >"$new/java_kernel.py"
 javac -proc:none -encoding UTF-8 -d "$new" "$new/Cells.java" 2>"$new/log" || fail "$(cat "$new/log")"
 rm "$new/Cells.java" "$new/log"
 version=$(javac -version)
-printf '{"argv": ["%s", "{resource_dir}/java_kernel.py", "-f", "{connection_file}"], "display_name": "Java", "language": "java", "metadata": {"version": "%s"}}\n' \
-  "$python" "${version#javac }" >"$new/kernel.json"
+printf '{"argv": ["%s", "{resource_dir}/java_kernel.py", "-f", "{connection_file}"], %s, "metadata": {"version": "%s"}}\n' \
+  "$python" '"display_name": "Java", "language": "java"' "${version#javac }" >"$new/kernel.json"
 rm -rf "$data/kernels/java"
 mv -T "$new" "$data/kernels/java"
 trap - EXIT

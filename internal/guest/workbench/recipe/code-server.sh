@@ -37,7 +37,8 @@ quiet npm install --omit=dev
 step 90 "Removing unneeded files"
 cd ..
 rm -rf extensions/copilot node_modules/@github/copilot* node_modules/@microsoft/mxc-sdk/bin node_modules/@vscode/windows-process-tree/build
-find node_modules/node-pty/prebuilds node_modules/@vscode/ripgrep-universal/bin -mindepth 1 -maxdepth 1 ! -name "linux-$arch" -exec rm -rf {} +
+find node_modules/node-pty/prebuilds node_modules/@vscode/ripgrep-universal/bin -mindepth 1 -maxdepth 1 \
+  ! -name "linux-$arch" -exec rm -rf {} +
 find "$new/node_modules" -name '*.map' -delete
 chmod -R go+rX "$new"
 rm -rf "$dir"

@@ -17,7 +17,8 @@ trap 'rm -rf "$new"' EXIT
 step 5 "Creating a Python environment"
 "$python" -m venv "$new" >/dev/null || fail "$python cannot create environments; install the package python3-venv"
 step 20 "Downloading JupyterLab $version"
-"$new/bin/python" -m pip install -q --disable-pip-version-check --no-cache-dir --only-binary :all: "jupyterlab==$version" "jupyter_server==2.21.1" "jupyter_client==8.10.0" "ipykernel==7.4.0"
+"$new/bin/python" -m pip install -q --disable-pip-version-check --no-cache-dir --only-binary :all: \
+  "jupyterlab==$version" "jupyter_server==2.21.1" "jupyter_client==8.10.0" "ipykernel==7.4.0"
 step 90 "Removing unneeded files"
 find "$new" -name '*.map' -path '*/labextensions/*' -delete -o -name '*.map' -path '*/lab/static/*' -delete
 rm -rf "$new"/lib/python3*/site-packages/{pip,setuptools}{,-*}

@@ -25,7 +25,12 @@ function resolve(spec) {
   if (!list.length) return {s: 'none'};
   if (list.length > 1 && spec.strict) {
     const shown = list.filter(isVisible);
-    if (shown.length !== 1) return {s: 'many', count: list.length, list: (shown.length ? shown : list).slice(0, 5).map((el) => describe(el) + '  ' + uniqueSelector(el))};
+    if (shown.length !== 1)
+      return {
+        s: 'many',
+        count: list.length,
+        list: (shown.length ? shown : list).slice(0, 5).map((el) => describe(el) + '  ' + uniqueSelector(el)),
+      };
     list = shown;
   }
   return {el: list[0]};
@@ -71,7 +76,12 @@ function topCover(hit, el) {
   return top;
 }
 
-const scrolls = [{block: 'center', inline: 'center'}, {block: 'end', inline: 'end'}, {block: 'start', inline: 'start'}, {block: 'nearest', inline: 'nearest'}];
+const scrolls = [
+  {block: 'center', inline: 'center'},
+  {block: 'end', inline: 'end'},
+  {block: 'start', inline: 'start'},
+  {block: 'nearest', inline: 'nearest'},
+];
 
 const sameBox = (a, b) => a.left === b.left && a.top === b.top && a.width === b.width && a.height === b.height;
 
@@ -80,7 +90,10 @@ const colours = /^(opacity|visibility|filter|.*[cC]olor|background.*|.*[sS]hadow
 
 // movers returns the animations that move el or one of its ancestors.
 function movers(el) {
-  const moves = (a) => a.playState === 'running' && a.effect && a.effect.getKeyframes().some((frame) => Object.keys(frame).some((name) => !colours.test(name)));
+  const moves = (a) =>
+    a.playState === 'running' &&
+    a.effect &&
+    a.effect.getKeyframes().some((frame) => Object.keys(frame).some((name) => !colours.test(name)));
   const found = [];
   for (let at = el; at; at = parentOf(at)) {
     if (at.getAnimations) found.push(...at.getAnimations().filter(moves));
@@ -92,7 +105,8 @@ function movers(el) {
 // frames may be far apart, and an alternating animation has the same position twice.
 async function rests(el) {
   const before = el.getBoundingClientRect();
-  const moved = () => !sameBox(before, el.getBoundingClientRect()) || undrawnSince && performance.now() - undrawnSince < maxUndrawn && movers(el).length;
+  const moved = () =>
+    !sameBox(before, el.getBoundingClientRect()) || (undrawnSince && performance.now() - undrawnSince < maxUndrawn && movers(el).length);
   await nextFrame();
   if (moved()) return false;
   const now = movers(el);
@@ -138,16 +152,33 @@ async function judge(el, spec, round) {
 function inView(el) {
   const r = el.getClientRects()[0];
   if (!r) return false;
-  let box = {left: Math.max(0, r.left), top: Math.max(0, r.top), right: Math.min(innerWidth, r.right), bottom: Math.min(innerHeight, r.bottom)};
+  let box = {
+    left: Math.max(0, r.left),
+    top: Math.max(0, r.top),
+    right: Math.min(innerWidth, r.right),
+    bottom: Math.min(innerHeight, r.bottom),
+  };
   for (let at = parentOf(el); at; at = parentOf(at)) {
     const style = styleOf(at);
-    if (/(auto|scroll|hidden|clip)/.test(style.overflow + style.overflowX + style.overflowY) && at !== document.documentElement && at !== document.body) {
+    if (
+      /(auto|scroll|hidden|clip)/.test(style.overflow + style.overflowX + style.overflowY) &&
+      at !== document.documentElement &&
+      at !== document.body
+    ) {
       const p = at.getBoundingClientRect();
-      box = {left: Math.max(box.left, p.left), top: Math.max(box.top, p.top), right: Math.min(box.right, p.right), bottom: Math.min(box.bottom, p.bottom)};
+      box = {
+        left: Math.max(box.left, p.left),
+        top: Math.max(box.top, p.top),
+        right: Math.min(box.right, p.right),
+        bottom: Math.min(box.bottom, p.bottom),
+      };
     }
   }
-  const cx = (r.left + r.right) / 2, cy = (r.top + r.bottom) / 2;
-  return cx >= box.left && cx <= box.right && cy >= box.top && cy <= box.bottom && cx < innerWidth && cy < innerHeight && cx >= 0 && cy >= 0;
+  const cx = (r.left + r.right) / 2,
+    cy = (r.top + r.bottom) / 2;
+  return (
+    cx >= box.left && cx <= box.right && cy >= box.top && cy <= box.bottom && cx < innerWidth && cy < innerHeight && cx >= 0 && cy >= 0
+  );
 }
 
 // prepare waits up to spec.patience milliseconds until the element is ready.
@@ -210,7 +241,9 @@ function contentOffset(id) {
   const el = held.get(id), r = el.getBoundingClientRect(), style = styleOf(el);
   const sx = el.offsetWidth ? r.width / el.offsetWidth : 1, sy = el.offsetHeight ? r.height / el.offsetHeight : 1;
   return {
-    x: r.left + (el.clientLeft + parseFloat(style.paddingLeft || 0)) * sx, y: r.top + (el.clientTop + parseFloat(style.paddingTop || 0)) * sy, sx, sy,
+    x: r.left + (el.clientLeft + parseFloat(style.paddingLeft || 0)) * sx,
+    y: r.top + (el.clientTop + parseFloat(style.paddingTop || 0)) * sy,
+    sx, sy,
   };
 }
 
@@ -229,17 +262,21 @@ function beginFill(id, value) {
   if (el.tagName === 'INPUT') {
     const type = el.getAttribute('type') ? el.type : 'text';
     if (!insertTypes.test(type)) {
-      if (/^(checkbox|radio)$/.test(type)) return {s: 'bad', why: 'an input of type "' + type + '" cannot be filled; use check, uncheck or click'};
-      if (/^(file|submit|button|reset|image|hidden)$/.test(type)) return {s: 'bad', why: 'an input of type "' + type + '" cannot be filled' + (type === 'file' ? '; use upload_file' : '')};
+      if (/^(checkbox|radio)$/.test(type))
+        return {s: 'bad', why: 'an input of type "' + type + '" cannot be filled; use check, uncheck or click'};
+      if (/^(file|submit|button|reset|image|hidden)$/.test(type))
+        return {s: 'bad', why: 'an input of type "' + type + '" cannot be filled' + (type === 'file' ? '; use upload_file' : '')};
       el.focus();
       const want = type === 'color' ? value.trim().toLowerCase() : value.trim();
       el.value = want;
-      if (el.value !== want && !(type === 'range' && Number(el.value) === Number(want))) return {s: 'bad', why: 'the ' + type + ' field does not accept "' + value + '"; ' + formats[type]};
+      if (el.value !== want && !(type === 'range' && Number(el.value) === Number(want)))
+        return {s: 'bad', why: 'the ' + type + ' field does not accept "' + value + '"; ' + formats[type]};
       el.dispatchEvent(new Event('input', {bubbles: true, composed: true}));
       el.dispatchEvent(new Event('change', {bubbles: true}));
       return {s: 'done'};
     }
-    if (type === 'number' && value.trim() !== '' && isNaN(Number(value))) return {s: 'bad', why: 'the number field does not accept "' + value + '"'};
+    if (type === 'number' && value.trim() !== '' && isNaN(Number(value)))
+      return {s: 'bad', why: 'the number field does not accept "' + value + '"'};
     el.focus();
     el.select();
     return {s: 'insert'};
@@ -258,7 +295,10 @@ function beginFill(id, value) {
   return {s: 'bad', why: describe(el) + ' is not an input, textarea or editable element'};
 }
 
-const formats = {date: 'use YYYY-MM-DD', time: 'use HH:MM', 'datetime-local': 'use YYYY-MM-DDTHH:MM', month: 'use YYYY-MM', week: 'use YYYY-Www', color: 'use #rrggbb', range: 'use a number within its limits'};
+const formats = {
+  date: 'use YYYY-MM-DD', time: 'use HH:MM', 'datetime-local': 'use YYYY-MM-DDTHH:MM', month: 'use YYYY-MM',
+  week: 'use YYYY-Www', color: 'use #rrggbb', range: 'use a number within its limits',
+};
 
 // choose selects options by value, label or index.
 function choose(id, wants) {
@@ -268,9 +308,22 @@ function choose(id, wants) {
   const options = [...el.options], chosen = [];
   if (wants.length > 1 && !el.multiple) return {s: 'bad', why: 'the <select> accepts only one option'};
   for (const w of wants) {
-    const o = options.find((o, i) => (w.index !== undefined ? i === w.index : w.label !== undefined ? squash(o.label) === squash(w.label) : o.value === w.value || squash(o.label) === squash(w.value)));
-    if (!o) return {s: 'wait', why: 'without the option ' + JSON.stringify(w.value ?? w.label ?? w.index), what: describe(el), by: 'options: ' + shorten(options.map((o) => JSON.stringify(squash(o.label))).join(', '), 300)};
-    if (isDisabled(o)) return {s: 'wait', why: 'with the option ' + JSON.stringify(squash(o.label)) + ' disabled', what: describe(el), by: ''};
+    const o = options.find((o, i) =>
+      w.index !== undefined
+        ? i === w.index
+        : w.label !== undefined
+          ? squash(o.label) === squash(w.label)
+          : o.value === w.value || squash(o.label) === squash(w.value),
+    );
+    if (!o)
+      return {
+        s: 'wait',
+        why: 'without the option ' + JSON.stringify(w.value ?? w.label ?? w.index),
+        what: describe(el),
+        by: 'options: ' + shorten(options.map((o) => JSON.stringify(squash(o.label))).join(', '), 300),
+      };
+    if (isDisabled(o))
+      return {s: 'wait', why: 'with the option ' + JSON.stringify(squash(o.label)) + ' disabled', what: describe(el), by: ''};
     chosen.push(o);
   }
   el.focus();
@@ -304,7 +357,19 @@ function scroller(el, dx, dy) {
 
 function scrollState(id, x, y, dx, dy) {
   const at = scroller(id ? held.get(id) : hitAt(x, y), dx, dy);
-  return {id: hold(at), x: at.scrollLeft, y: at.scrollTop, room: dy > 0 ? at.scrollHeight - at.clientHeight - at.scrollTop > 1 : dy < 0 ? at.scrollTop > 0 : dx > 0 ? at.scrollWidth - at.clientWidth - at.scrollLeft > 1 : at.scrollLeft > 0};
+  return {
+    id: hold(at),
+    x: at.scrollLeft,
+    y: at.scrollTop,
+    room:
+      dy > 0
+        ? at.scrollHeight - at.clientHeight - at.scrollTop > 1
+        : dy < 0
+          ? at.scrollTop > 0
+          : dx > 0
+            ? at.scrollWidth - at.clientWidth - at.scrollLeft > 1
+            : at.scrollLeft > 0,
+  };
 }
 
 // scrollSettled waits until a scroller has stopped, and scrolls it if the wheel did not move it.

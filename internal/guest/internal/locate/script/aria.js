@@ -1,10 +1,17 @@
 // Roles and accessible names, for the common part of ARIA.
-const inputRoles = {button: 'button', submit: 'button', reset: 'button', image: 'button', checkbox: 'checkbox', radio: 'radio', range: 'slider', number: 'spinbutton', search: 'searchbox', file: 'button', color: 'textbox'};
+const inputRoles = {
+  button: 'button', submit: 'button', reset: 'button', image: 'button', checkbox: 'checkbox', radio: 'radio',
+  range: 'slider', number: 'spinbutton', search: 'searchbox', file: 'button', color: 'textbox',
+};
 const tagRoles = {
-  ARTICLE: 'article', ASIDE: 'complementary', BLOCKQUOTE: 'blockquote', BUTTON: 'button', CAPTION: 'caption', CODE: 'code', DD: 'definition', DETAILS: 'group', DIALOG: 'dialog', DT: 'term',
-  EM: 'emphasis', FIELDSET: 'group', FIGURE: 'figure', H1: 'heading', H2: 'heading', H3: 'heading', H4: 'heading', H5: 'heading', H6: 'heading', HR: 'separator', HTML: 'document', IFRAME: 'iframe',
-  LI: 'listitem', MAIN: 'main', MARK: 'mark', MATH: 'math', MENU: 'list', METER: 'meter', NAV: 'navigation', OL: 'list', OPTGROUP: 'group', OPTION: 'option', OUTPUT: 'status', P: 'paragraph',
-  PROGRESS: 'progressbar', SEARCH: 'search', STRONG: 'strong', SUMMARY: 'button', TABLE: 'table', TBODY: 'rowgroup', TFOOT: 'rowgroup', THEAD: 'rowgroup', TIME: 'time', TR: 'row', UL: 'list', TEXTAREA: 'textbox', DIALOGUE: 'dialog',
+  ARTICLE: 'article', ASIDE: 'complementary', BLOCKQUOTE: 'blockquote', BUTTON: 'button', CAPTION: 'caption',
+  CODE: 'code', DD: 'definition', DETAILS: 'group', DIALOG: 'dialog', DT: 'term', EM: 'emphasis', FIELDSET: 'group',
+  FIGURE: 'figure', H1: 'heading', H2: 'heading', H3: 'heading', H4: 'heading', H5: 'heading', H6: 'heading',
+  HR: 'separator', HTML: 'document', IFRAME: 'iframe', LI: 'listitem', MAIN: 'main', MARK: 'mark', MATH: 'math',
+  MENU: 'list', METER: 'meter', NAV: 'navigation', OL: 'list', OPTGROUP: 'group', OPTION: 'option', OUTPUT: 'status',
+  P: 'paragraph', PROGRESS: 'progressbar', SEARCH: 'search', STRONG: 'strong', SUMMARY: 'button', TABLE: 'table',
+  TBODY: 'rowgroup', TFOOT: 'rowgroup', THEAD: 'rowgroup', TIME: 'time', TR: 'row', UL: 'list', TEXTAREA: 'textbox',
+  DIALOGUE: 'dialog',
 };
 
 function roleOf(el) {
@@ -42,7 +49,11 @@ function isHidden(el) {
   return styleOf(el).visibility !== 'visible';
 }
 
-const fromContent = new Set(['button', 'cell', 'checkbox', 'columnheader', 'gridcell', 'heading', 'link', 'menuitem', 'menuitemcheckbox', 'menuitemradio', 'option', 'radio', 'row', 'rowheader', 'switch', 'tab', 'tooltip', 'treeitem', 'term', 'legend', 'caption']);
+const fromContent = new Set([
+  'button', 'cell', 'checkbox', 'columnheader', 'gridcell', 'heading', 'link', 'menuitem', 'menuitemcheckbox',
+  'menuitemradio', 'option', 'radio', 'row', 'rowheader', 'switch', 'tab', 'tooltip', 'treeitem', 'term', 'legend',
+  'caption',
+]);
 
 function labelsOf(el) {
   const list = el.labels ? [...el.labels] : [];
@@ -51,7 +62,11 @@ function labelsOf(el) {
 
 function byIds(el, attribute) {
   const root = el.getRootNode();
-  return (el.getAttribute(attribute) || '').split(/\s+/).filter(Boolean).map((id) => root.getElementById && root.getElementById(id)).filter(Boolean);
+  return (el.getAttribute(attribute) || '')
+    .split(/\s+/)
+    .filter(Boolean)
+    .map((id) => root.getElementById && root.getElementById(id))
+    .filter(Boolean);
 }
 
 // nameOf computes the accessible name.
@@ -108,7 +123,8 @@ function contentName(el, seen, force) {
     let text;
     if (label) text = label;
     else if (node.tagName === 'IMG' || node.tagName === 'svg') text = nativeName(node);
-    else if (node.tagName === 'INPUT' || node.tagName === 'TEXTAREA') text = /^(checkbox|radio|hidden|file)$/.test(node.type) ? '' : node.value;
+    else if (node.tagName === 'INPUT' || node.tagName === 'TEXTAREA')
+      text = /^(checkbox|radio|hidden|file)$/.test(node.type) ? '' : node.value;
     else if (node.tagName === 'SELECT') text = [...node.selectedOptions].map((o) => o.label).join(' ');
     else text = contentName(node, seen, force) || (node.title && !squash(node.textContent) ? node.title : '');
     out += block ? ' ' + text + ' ' : text;
@@ -119,7 +135,8 @@ function contentName(el, seen, force) {
     return m ? m[1].replace(/\\(.)/g, '$1') : '';
   };
   out += pseudo('::before');
-  const children = el.tagName === 'SLOT' && el.assignedNodes().length ? el.assignedNodes() : el.shadowRoot ? el.shadowRoot.childNodes : el.childNodes;
+  const children =
+    el.tagName === 'SLOT' && el.assignedNodes().length ? el.assignedNodes() : el.shadowRoot ? el.shadowRoot.childNodes : el.childNodes;
   for (const child of children) add(child);
   return out + pseudo('::after');
 }

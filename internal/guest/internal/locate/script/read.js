@@ -6,7 +6,11 @@ function visibleText() {
   if (!body) return '';
   if (rootsOf(document).length === 1) return body.innerText || '';
   let out = '';
-  const newline = (n) => { out = out.replace(/[ \t]+$/, ''); const have = /\n*$/.exec(out)[0].length; if (out) out += '\n'.repeat(Math.max(0, n - have)); };
+  const newline = (n) => {
+    out = out.replace(/[ \t]+$/, '');
+    const have = /\n*$/.exec(out)[0].length;
+    if (out) out += '\n'.repeat(Math.max(0, n - have));
+  };
   const visit = (node) => {
     if (node.nodeType === 3) {
       const pre = node.parentElement && /^(pre|pre-wrap|break-spaces)/.test(styleOf(node.parentElement).whiteSpace);
@@ -28,9 +32,14 @@ function visibleText() {
   return out.trim();
 }
 
-const childrenOf = (el) => (el.tagName === 'SLOT' && el.assignedNodes().length ? el.assignedNodes() : el.shadowRoot ? el.shadowRoot.childNodes : el.childNodes);
+const childrenOf = (el) =>
+  el.tagName === 'SLOT' && el.assignedNodes().length ? el.assignedNodes() : el.shadowRoot ? el.shadowRoot.childNodes : el.childNodes;
 
-const interactive = 'a[href],area[href],button,input:not([type=hidden]),select,textarea,summary,[contenteditable=""],[contenteditable=true],[onclick],[tabindex]:not([tabindex="-1"]),[role=button],[role=link],[role=checkbox],[role=radio],[role=switch],[role=tab],[role=option],[role=menuitem],[role=menuitemcheckbox],[role=menuitemradio],[role=combobox],[role=textbox],[role=searchbox],[role=slider],[role=spinbutton],[role=treeitem],video[controls],audio[controls]';
+const interactive =
+  'a[href],area[href],button,input:not([type=hidden]),select,textarea,summary,[contenteditable=""],[contenteditable=true],' +
+  '[onclick],[tabindex]:not([tabindex="-1"]),[role=button],[role=link],[role=checkbox],[role=radio],[role=switch],[role=tab],' +
+  '[role=option],[role=menuitem],[role=menuitemcheckbox],[role=menuitemradio],[role=combobox],[role=textbox],' +
+  '[role=searchbox],[role=slider],[role=spinbutton],[role=treeitem],video[controls],audio[controls]';
 
 function listElements() {
   const out = [];
@@ -47,9 +56,29 @@ function listElements() {
     const role = roleOf(el);
     const state = stateOf(el, role);
     const one = {
-      id: hold(el), tag: el.tagName.toLowerCase(), text: shorten(squash(el.tagName === 'SELECT' ? [...el.selectedOptions].map((o) => o.label).join(', ') : el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' ? (/^(submit|button|reset)$/.test(el.type) ? el.value : '') : el.innerText || el.textContent), 200),
-      role, name: shorten(nameOf(el), 200), href: typeof el.href === 'string' ? el.href : null, placeholder: el.getAttribute('placeholder'), type: el.getAttribute('type') || (el.tagName === 'INPUT' ? 'text' : null),
-      value: valueOf(el), bounding_box: boxOf(el), is_visible: true, is_enabled: !isDisabled(el), checked: state.checked === undefined ? null : state.checked === true, selector: uniqueSelector(el),
+      id: hold(el),
+      tag: el.tagName.toLowerCase(),
+      text: shorten(
+        squash(
+          el.tagName === 'SELECT'
+            ? [...el.selectedOptions].map((o) => o.label).join(', ')
+            : el.tagName === 'INPUT' || el.tagName === 'TEXTAREA'
+              ? /^(submit|button|reset)$/.test(el.type)
+                ? el.value
+                : ''
+              : el.innerText || el.textContent,
+        ),
+        200,
+      ),
+      role,
+      name: shorten(nameOf(el), 200),
+      href: typeof el.href === 'string' ? el.href : null,
+      placeholder: el.getAttribute('placeholder'),
+      type: el.getAttribute('type') || (el.tagName === 'INPUT' ? 'text' : null),
+      value: valueOf(el), bounding_box: boxOf(el), is_visible: true,
+      is_enabled: !isDisabled(el),
+      checked: state.checked === undefined ? null : state.checked === true,
+      selector: uniqueSelector(el),
     };
     out.push(one);
     if (out.length >= 5000) break;
@@ -60,11 +89,16 @@ function listElements() {
 function valueOf(el) {
   if (el.tagName === 'SELECT') return el.value;
   if (el.tagName === 'TEXTAREA') return shorten(el.value, 1000);
-  if (el.tagName === 'INPUT' && !/^(checkbox|radio|submit|button|reset|image|file)$/.test(el.type)) return el.type === 'password' ? '•'.repeat(Math.min(8, el.value.length)) : shorten(el.value, 1000);
+  if (el.tagName === 'INPUT' && !/^(checkbox|radio|submit|button|reset|image|file)$/.test(el.type))
+    return el.type === 'password' ? '•'.repeat(Math.min(8, el.value.length)) : shorten(el.value, 1000);
   return null;
 }
 
-const readLinks = () => deepAll(document, 'a[href]').filter(isVisible).slice(0, 5000).map((a) => ({text: shorten(squash(a.innerText || a.textContent) || nameOf(a), 200), href: a.href}));
+const readLinks = () =>
+  deepAll(document, 'a[href]')
+    .filter(isVisible)
+    .slice(0, 5000)
+    .map((a) => ({text: shorten(squash(a.innerText || a.textContent) || nameOf(a), 200), href: a.href}));
 
 function findText(keyword) {
   const want = squash(keyword).toLowerCase(), out = [];
@@ -73,7 +107,12 @@ function findText(keyword) {
     if (!isVisible(el)) continue;
     const all = squash(textOf(el)), low = all.toLowerCase();
     for (let at = low.indexOf(want); at >= 0; at = low.indexOf(want, at + want.length)) {
-      out.push({text: all.slice(at, at + want.length), context: (at > 60 ? '…' : '') + all.slice(Math.max(0, at - 60), at + want.length + 60) + (at + want.length + 60 < all.length ? '…' : ''), selector: uniqueSelector(el), bounding_box: boxOf(el)});
+      out.push({
+        text: all.slice(at, at + want.length),
+        context:
+          (at > 60 ? '…' : '') + all.slice(Math.max(0, at - 60), at + want.length + 60) + (at + want.length + 60 < all.length ? '…' : ''),
+        selector: uniqueSelector(el), bounding_box: boxOf(el),
+      });
       if (out.length >= 500) return out;
     }
   }
@@ -90,7 +129,10 @@ function toMarkdown() {
     const text = block(el, o).replace(/[ \t]+\n/g, '\n').replace(/\n{3,}/g, '\n\n').trim();
     return text.replace(/\u0001(\d+)\u0001/g, (_, i) => o.codes[i]);
   };
-  const skip = root === body ? 'nav,aside,footer,[role=navigation],[role=contentinfo],[role=complementary],dialog:not([open])' : 'nav,[role=navigation]';
+  const skip =
+    root === body
+      ? 'nav,aside,footer,[role=navigation],[role=contentinfo],[role=complementary],dialog:not([open])'
+      : 'nav,[role=navigation]';
   let text = write(root, skip);
   if (text.length < 40) text = write(body, 'none') || text;
   return {title: document.title, markdown: text};
@@ -119,31 +161,74 @@ function piece(node, o) {
   const style = styleOf(node);
   if (style.display === 'none' || style.visibility === 'hidden') return '';
   switch (node.tagName) {
-    case 'BR': return '\n';
-    case 'B': case 'STRONG': { const t = inline(node, o).trim(); return t ? '**' + t + '** ' : ''; }
-    case 'I': case 'EM': { const t = inline(node, o).trim(); return t ? '*' + t + '* ' : ''; }
-    case 'DEL': case 'S': { const t = inline(node, o).trim(); return t ? '~~' + t + '~~' : ''; }
-    case 'CODE': case 'KBD': case 'SAMP': { const t = node.textContent; return t ? (t.includes('`') ? '`` ' + t + ' ``' : '`' + t + '`') : ''; }
+    case 'BR':
+      return '\n';
+    case 'B':
+    case 'STRONG': {
+      const t = inline(node, o).trim();
+      return t ? '**' + t + '** ' : '';
+    }
+    case 'I':
+    case 'EM': {
+      const t = inline(node, o).trim();
+      return t ? '*' + t + '* ' : '';
+    }
+    case 'DEL':
+    case 'S': {
+      const t = inline(node, o).trim();
+      return t ? '~~' + t + '~~' : '';
+    }
+    case 'CODE':
+    case 'KBD':
+    case 'SAMP': {
+      const t = node.textContent;
+      return t ? (t.includes('`') ? '`` ' + t + ' ``' : '`' + t + '`') : '';
+    }
     case 'A': {
       const t = inline(node, o).replace(/\s+/g, ' ').trim() || squash(nameOf(node));
       if (!t) return '';
-      if (/^H[1-6]$|^(P|DIV|UL|TABLE)$/.test((node.firstElementChild || {}).tagName || '') && node.children.length > 1) return block(node, o);
-      return node.href && !node.href.startsWith('javascript:') ? '[' + t + '](' + node.href.replace(/[()\s]/g, encodeURIComponent) + ')' : t;
+      if (/^H[1-6]$|^(P|DIV|UL|TABLE)$/.test((node.firstElementChild || {}).tagName || '') && node.children.length > 1)
+        return block(node, o);
+      return node.href && !node.href.startsWith('javascript:')
+        ? '[' + t + '](' + node.href.replace(/[()\s]/g, encodeURIComponent) + ')'
+        : t;
     }
-    case 'IMG': return node.alt && node.currentSrc && !node.currentSrc.startsWith('data:') ? '![' + escapeMD(squash(node.alt)) + '](' + node.currentSrc + ')' : '';
-    case 'INPUT': case 'TEXTAREA': case 'SELECT': return '';
+    case 'IMG':
+      return node.alt && node.currentSrc && !node.currentSrc.startsWith('data:')
+        ? '![' + escapeMD(squash(node.alt)) + '](' + node.currentSrc + ')'
+        : '';
+    case 'INPUT':
+    case 'TEXTAREA':
+    case 'SELECT':
+      return '';
   }
   const display = style.display;
   if (/^inline-/.test(display) && !/^(UL|OL|TABLE|PRE)$/.test(node.tagName)) return ' ' + inline(node, o).trim() + ' ';
-  if (/^(P|H[1-6]|UL|OL|TABLE|PRE|BLOCKQUOTE|HR|DL|FIGURE|LI)$/.test(node.tagName) || !/^(inline|contents)/.test(display)) return '\n\n' + block(node, o) + '\n\n';
+  if (/^(P|H[1-6]|UL|OL|TABLE|PRE|BLOCKQUOTE|HR|DL|FIGURE|LI)$/.test(node.tagName) || !/^(inline|contents)/.test(display))
+    return '\n\n' + block(node, o) + '\n\n';
   return inline(node, o);
 }
 
 function block(el, o) {
-  const one = () => inline(el, o).replace(/[ \t]+\n/g, '\n').replace(/\n (?! )/g, '\n').replace(/\n{3,}/g, '\n\n').replace(/([^\n ]) +/g, '$1 ').trim();
+  const one = () =>
+    inline(el, o)
+      .replace(/[ \t]+\n/g, '\n')
+      .replace(/\n (?! )/g, '\n')
+      .replace(/\n{3,}/g, '\n\n')
+      .replace(/([^\n ]) +/g, '$1 ')
+      .trim();
   switch (el.tagName) {
-    case 'H1': case 'H2': case 'H3': case 'H4': case 'H5': case 'H6': { const t = one().replace(/\s+/g, ' '); return t ? '#'.repeat(Number(el.tagName[1])) + ' ' + t : ''; }
-    case 'HR': return '---';
+    case 'H1':
+    case 'H2':
+    case 'H3':
+    case 'H4':
+    case 'H5':
+    case 'H6': {
+      const t = one().replace(/\s+/g, ' ');
+      return t ? '#'.repeat(Number(el.tagName[1])) + ' ' + t : '';
+    }
+    case 'HR':
+      return '---';
     case 'PRE': {
       const code = el.querySelector('code') || el;
       const lang = (/(?:lang|language)-([\w+#-]+)/.exec(code.className + ' ' + el.className) || [])[1] || '';
@@ -158,14 +243,20 @@ function block(el, o) {
         return t ? mark + t.split('\n').map((l, i) => (i ? '  ' + l : l)).join('\n') : '';
       }).filter(Boolean).join('\n');
     }
-    case 'DL': return [...el.children].map((c) => (c.tagName === 'DT' ? '**' + squash(inline(c, o)) + '**' : ': ' + squash(inline(c, o)))).join('\n');
-    case 'TABLE': return table(el, o);
+    case 'DL':
+      return [...el.children]
+        .map((c) => (c.tagName === 'DT' ? '**' + squash(inline(c, o)) + '**' : ': ' + squash(inline(c, o))))
+        .join('\n');
+    case 'TABLE':
+      return table(el, o);
   }
   return one();
 }
 
 function table(el, o) {
-  const rows = [...el.rows].filter(isVisible).map((row) => [...row.cells].map((c) => inline(c, o).replace(/\s+/g, ' ').trim().replace(/\|/g, '\\|')));
+  const rows = [...el.rows]
+    .filter(isVisible)
+    .map((row) => [...row.cells].map((c) => inline(c, o).replace(/\s+/g, ' ').trim().replace(/\|/g, '\\|')));
   if (!rows.length) return '';
   if (el.rows[0] && el.rows.length === 1 && rows[0].length === 1) return rows[0][0];
   const width = Math.max(...rows.map((r) => r.length));
@@ -184,7 +275,12 @@ async function readStorage() {
   return {origin: location.origin, localStorage: local, sessionStorage: session, indexedDB: databases};
 }
 
-const request = (r) => new Promise((done, fail) => { r.onsuccess = () => done(r.result); r.onerror = () => fail(r.error); r.onblocked = () => fail(new Error('blocked')); });
+const request = (r) =>
+  new Promise((done, fail) => {
+    r.onsuccess = () => done(r.result);
+    r.onerror = () => fail(r.error);
+    r.onblocked = () => fail(new Error('blocked'));
+  });
 
 async function readDatabases() {
   const out = [];
@@ -198,8 +294,13 @@ async function readDatabases() {
         const store = tx.objectStore(name);
         const [keys, values] = await Promise.all([request(store.getAllKeys()), request(store.getAll())]);
         stores.push({
-          name, keyPath: store.keyPath, autoIncrement: store.autoIncrement,
-          indexes: [...store.indexNames].map((n) => { const x = store.index(n); return {name: n, keyPath: x.keyPath, multiEntry: x.multiEntry, unique: x.unique}; }),
+          name,
+          keyPath: store.keyPath,
+          autoIncrement: store.autoIncrement,
+          indexes: [...store.indexNames].map((n) => {
+            const x = store.index(n);
+            return {name: n, keyPath: x.keyPath, multiEntry: x.multiEntry, unique: x.unique};
+          }),
           records: keys.map((key, i) => ({key: pack(key), value: pack(values[i])})),
         });
       }
@@ -227,8 +328,12 @@ async function writeStorage(data, session) {
       if (!s.records.length) continue;
       const tx = db.transaction(s.name, 'readwrite');
       const store = tx.objectStore(s.name);
-      for (const r of s.records) s.keyPath === null || s.keyPath === undefined ? store.put(unpack(r.value), unpack(r.key)) : store.put(unpack(r.value));
-      await new Promise((done, fail) => { tx.oncomplete = done; tx.onerror = tx.onabort = () => fail(tx.error); });
+      for (const r of s.records)
+        s.keyPath === null || s.keyPath === undefined ? store.put(unpack(r.value), unpack(r.key)) : store.put(unpack(r.value));
+      await new Promise((done, fail) => {
+        tx.oncomplete = done;
+        tx.onerror = tx.onabort = () => fail(tx.error);
+      });
     }
     db.close();
   }

@@ -26,7 +26,10 @@ function splitTop(text, separator) {
 }
 
 const engineName = /^\s*([a-zA-Z_][\w:-]*)\s*=/;
-const engines = new Set(['css', 'text', 'xpath', 'role', 'nth', 'label', 'placeholder', 'alt', 'title', 'testid', 'data-testid', 'data-test-id', 'data-test', 'id', 'visible', 'ref', 'aria-ref', 'has-text', 'has', 'name']);
+const engines = new Set([
+  'css', 'text', 'xpath', 'role', 'nth', 'label', 'placeholder', 'alt', 'title', 'testid', 'data-testid',
+  'data-test-id', 'data-test', 'id', 'visible', 'ref', 'aria-ref', 'has-text', 'has', 'name',
+]);
 
 function parseSelector(selector) {
   selector = String(selector).trim();
@@ -185,9 +188,17 @@ function matchesParts(el, parts, i, scope) {
   for (const test of part.tests) if (test.name !== 'nth-match' && !passes(el, test)) return false;
   if (i === 0) return true;
   switch (part.combinator) {
-    case '>': { const up = upOf(el); return !!up && matchesParts(up, parts, i - 1, scope); }
-    case '+': { const left = el.previousElementSibling; return !!left && matchesParts(left, parts, i - 1, scope); }
-    case '~': for (let at = el.previousElementSibling; at; at = at.previousElementSibling) if (matchesParts(at, parts, i - 1, scope)) return true; return false;
+    case '>': {
+      const up = upOf(el);
+      return !!up && matchesParts(up, parts, i - 1, scope);
+    }
+    case '+': {
+      const left = el.previousElementSibling;
+      return !!left && matchesParts(left, parts, i - 1, scope);
+    }
+    case '~':
+      for (let at = el.previousElementSibling; at; at = at.previousElementSibling) if (matchesParts(at, parts, i - 1, scope)) return true;
+      return false;
   }
   for (let at = upOf(el); at; at = upOf(at)) if (matchesParts(at, parts, i - 1, scope)) return true;
   return false;
@@ -231,18 +242,33 @@ function runRole(scope, body) {
   const role = m[1], tests = [];
   let rest = body.slice(m[0].length).trim(), hidden = false;
   while (rest) {
-    const a = /^\[\s*([\w-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\/(?:[^/\\]|\\.)*\/[a-z]*|[^\]\s]*)\s*([is])?)?\s*\]\s*/.exec(rest);
+    const a = /^\[\s*([\w-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\/(?:[^/\\]|\\.)*\/[a-z]*|[^\]\s]*)\s*([is])?)?\s*\]\s*/.exec(
+      rest,
+    );
     if (!a) throw new SelectorError('cannot read "' + rest + '" in "role=' + body + '"; write role=button[name="Save"]');
     rest = rest.slice(a[0].length);
     const [, key, value, flag] = a;
     if (key === 'name') {
       let test = matcher(value || '');
-      if (flag === 'i' || !/^["'/]/.test(value || '')) { const want = squash((value || '').replace(/^["']|["']$/g, '')).toLowerCase(); test = (s) => squash(s).toLowerCase().includes(want); }
+      if (flag === 'i' || !/^["'/]/.test(value || '')) {
+        const want = squash((value || '').replace(/^["']|["']$/g, '')).toLowerCase();
+        test = (s) => squash(s).toLowerCase().includes(want);
+      }
       tests.push((el) => test(nameOf(el)));
     } else if (key === 'include-hidden') hidden = value !== 'false';
     else {
-      const want = value === undefined || value === '' ? true : value === 'true' ? true : value === 'false' ? false : value.replace(/^["']|["']$/g, '');
-      tests.push((el) => { const got = stateOf(el, role)[key]; return String(got === undefined ? false : got) === String(want); });
+      const want =
+        value === undefined || value === ''
+          ? true
+          : value === 'true'
+            ? true
+            : value === 'false'
+              ? false
+              : value.replace(/^["']|["']$/g, '');
+      tests.push((el) => {
+        const got = stateOf(el, role)[key];
+        return String(got === undefined ? false : got) === String(want);
+      });
     }
   }
   return deepAll(scope, '*').filter((el) => roleOf(el) === role && (hidden || !isHidden(el)) && tests.every((t) => t(el)));
@@ -259,8 +285,14 @@ function runLabel(scope, body) {
   return [...out];
 }
 
-const byAttribute = (scope, name, body) => { const test = matcher(body); return deepAll(scope, '[' + name + ']').filter((el) => test(el.getAttribute(name))); };
-const byExact = (scope, name, body) => { const test = matcher(body, true); return deepAll(scope, '[' + name + ']').filter((el) => test(el.getAttribute(name))); };
+const byAttribute = (scope, name, body) => {
+  const test = matcher(body);
+  return deepAll(scope, '[' + name + ']').filter((el) => test(el.getAttribute(name)));
+};
+const byExact = (scope, name, body) => {
+  const test = matcher(body, true);
+  return deepAll(scope, '[' + name + ']').filter((el) => test(el.getAttribute(name)));
+};
 
 function runEngine(part, scope) {
   switch (part.engine) {

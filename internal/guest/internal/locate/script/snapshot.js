@@ -20,8 +20,14 @@ function refOf(name) {
   return null;
 }
 
-const acting = new Set(['button', 'link', 'checkbox', 'radio', 'switch', 'textbox', 'searchbox', 'combobox', 'listbox', 'slider', 'spinbutton', 'tab', 'menuitem', 'menuitemcheckbox', 'menuitemradio', 'option', 'treeitem', 'gridcell']);
-const plain = new Set(['', 'generic', 'presentation', 'paragraph', 'emphasis', 'strong', 'code', 'rowgroup', 'time', 'mark', 'document', 'term', 'definition', 'none', 'caption']);
+const acting = new Set([
+  'button', 'link', 'checkbox', 'radio', 'switch', 'textbox', 'searchbox', 'combobox', 'listbox', 'slider',
+  'spinbutton', 'tab', 'menuitem', 'menuitemcheckbox', 'menuitemradio', 'option', 'treeitem', 'gridcell',
+]);
+const plain = new Set([
+  '', 'generic', 'presentation', 'paragraph', 'emphasis', 'strong', 'code', 'rowgroup', 'time', 'mark', 'document',
+  'term', 'definition', 'none', 'caption',
+]);
 
 function snapshot(prefix, urls) {
   const lines = [], frames = [];
@@ -49,7 +55,12 @@ function snapshot(prefix, urls) {
       if (node.tagName === 'BR') { out.push(' '); continue; }
       const role = roleOf(node);
       const shown = style.visibility === 'visible';
-      const clickable = acting.has(role) || (plain.has(role) && (node.hasAttribute('onclick') || node.tabIndex >= 0 && node.hasAttribute('tabindex') || style.cursor === 'pointer' && pointerStarts(node)));
+      const clickable =
+        acting.has(role) ||
+        (plain.has(role) &&
+          (node.hasAttribute('onclick') ||
+            (node.tabIndex >= 0 && node.hasAttribute('tabindex')) ||
+            (style.cursor === 'pointer' && pointerStarts(node))));
       if ((plain.has(role) && !clickable) || !shown) {
         const block = !/^(inline|contents)/.test(style.display);
         if (block) out.push('\n');
@@ -88,20 +99,31 @@ function snapshot(prefix, urls) {
     if (role === 'clickable' && !name) name = shorten(texts(parts.filter((p) => typeof p === 'string').join(' ')), 200);
     const only = parts.every((p) => typeof p === 'string');
     const interactiveHere = acting.has(role) || role === 'clickable';
-    if (role === 'row' && parts.length && parts.every((p) => typeof p === 'string' || /^(cell|columnheader|rowheader|gridcell)$/.test(p.role))) {
+    if (
+      role === 'row' &&
+      parts.length &&
+      parts.every((p) => typeof p === 'string' || /^(cell|columnheader|rowheader|gridcell)$/.test(p.role))
+    ) {
       const cells = parts.map((p) => (typeof p === 'string' ? {text: p} : {p, inner: tidy(collect(p.el, []))}));
       if (cells.every((c) => c.text !== undefined || c.inner.every((i) => typeof i === 'string'))) {
         emit(depth, 'row ' + cells.map((c) => c.text ?? c.inner.join(' ')).join(' | '));
         return;
       }
     }
-    if (role === 'listitem' && only) { if (parts.length) emit(depth, '- ' + parts.join(' ')); return; }
-    if (/^(cell|gridcell|columnheader|rowheader)$/.test(role) && only && !(role === 'gridcell' && el.tabIndex >= 0)) { emit(depth, role + (parts.length ? ' ' + parts.join(' ') : '')); return; }
+    if (role === 'listitem' && only) {
+      if (parts.length) emit(depth, '- ' + parts.join(' '));
+      return;
+    }
+    if (/^(cell|gridcell|columnheader|rowheader)$/.test(role) && only && !(role === 'gridcell' && el.tabIndex >= 0)) {
+      emit(depth, role + (parts.length ? ' ' + parts.join(' ') : ''));
+      return;
+    }
     if (role === 'img' && !name) return;
     let line = role === 'clickable' ? 'click' : role === 'listitem' ? '-' : role;
     const state = stateOf(el, role);
     if (role === 'heading') line = 'h' + state.level;
-    if (name) line += ' ' + (interactiveHere || role === 'heading' || role === 'img' ? quote(shorten(name, 300)) : quote(shorten(name, 100)));
+    if (name)
+      line += ' ' + (interactiveHere || role === 'heading' || role === 'img' ? quote(shorten(name, 300)) : quote(shorten(name, 100)));
     if (interactiveHere) line += ' @' + refFor(el, prefix);
     for (const key of ['checked', 'pressed', 'selected', 'expanded', 'disabled']) {
       if (state[key] === true) line += ' ' + key;
@@ -110,8 +132,10 @@ function snapshot(prefix, urls) {
     }
     if (el === document.activeElement && el !== document.body) line += ' focused';
     const value = valueOf(el);
-    if (value && role !== 'button') line += ' = ' + quote(shorten(el.tagName === 'SELECT' ? [...el.selectedOptions].map((o) => o.label).join(', ') : value, 300));
-    else if (el.getAttribute('placeholder') && name !== squash(el.getAttribute('placeholder'))) line += ' placeholder ' + quote(el.getAttribute('placeholder'));
+    if (value && role !== 'button')
+      line += ' = ' + quote(shorten(el.tagName === 'SELECT' ? [...el.selectedOptions].map((o) => o.label).join(', ') : value, 300));
+    else if (el.getAttribute('placeholder') && name !== squash(el.getAttribute('placeholder')))
+      line += ' placeholder ' + quote(el.getAttribute('placeholder'));
     if (el.tagName === 'SELECT' && el.options.length <= 30) line += ' of ' + [...el.options].map((o) => quote(squash(o.label))).join(' ');
     if (urls && role === 'link') line += ' ' + el.getAttribute('href');
     const rest = parts.filter((p) => typeof p !== 'string' || !inName(p, name));
@@ -142,7 +166,10 @@ function pointerStarts(el) {
 
 // Detects captchas of common services.
 const captchas = [
-  ['recaptcha', 'iframe[src*="google.com/recaptcha"],iframe[src*="recaptcha.net/recaptcha"],.g-recaptcha,#g-recaptcha', 'textarea[name="g-recaptcha-response"],#g-recaptcha-response'],
+  [
+    'recaptcha', 'iframe[src*="google.com/recaptcha"],iframe[src*="recaptcha.net/recaptcha"],.g-recaptcha,#g-recaptcha',
+    'textarea[name="g-recaptcha-response"],#g-recaptcha-response',
+  ],
   ['hcaptcha', 'iframe[src*="hcaptcha.com"],.h-captcha', 'textarea[name="h-captcha-response"]'],
   ['turnstile', 'iframe[src*="challenges.cloudflare.com"],.cf-turnstile', 'input[name="cf-turnstile-response"]'],
   ['cloudflare', '#challenge-form,#challenge-running,#cf-challenge-running,body.no-js #challenge-stage', ''],
@@ -163,7 +190,10 @@ function detectCaptcha() {
     if (!el) continue;
     const answer = token && deepAll(document, token).some((t) => t.value && t.value.length > 0 && !/^\./.test(t.value));
     if (answer) continue;
-    return {detected: true, type, selector: uniqueSelector(el), site_key: el.getAttribute('data-sitekey') || (/[?&](?:k|sitekey)=([^&]+)/.exec(el.src || '') || [])[1] || null};
+    return {
+      detected: true, type, selector: uniqueSelector(el),
+      site_key: el.getAttribute('data-sitekey') || (/[?&](?:k|sitekey)=([^&]+)/.exec(el.src || '') || [])[1] || null,
+    };
   }
   return {detected: false, type: null, selector: null, site_key: null};
 }
@@ -171,7 +201,8 @@ function detectCaptcha() {
 // drawNumbers draws the numbers of elements over the page, for models with vision.
 function drawNumbers(list) {
   const layer = document.createElement('cove-numbers');
-  layer.style.cssText = 'position:fixed!important;inset:0!important;z-index:2147483647!important;pointer-events:none!important;display:block!important';
+  layer.style.cssText =
+    'position:fixed!important;inset:0!important;z-index:2147483647!important;pointer-events:none!important;display:block!important';
   for (const {id, n} of list) {
     const el = held.get(id);
     if (!el) continue;
@@ -179,10 +210,14 @@ function drawNumbers(list) {
     if (r.bottom < 0 || r.top > innerHeight * 50 || !r.width) continue;
     const hue = (n * 67) % 360;
     const box = document.createElement('div');
-    box.style.cssText = `position:absolute;left:${r.left}px;top:${r.top}px;width:${r.width}px;height:${r.height}px;outline:2px solid hsl(${hue} 90% 40%);box-sizing:border-box`;
+    box.style.cssText =
+      `position:absolute;left:${r.left}px;top:${r.top}px;width:${r.width}px;height:${r.height}px;` +
+      `outline:2px solid hsl(${hue} 90% 40%);box-sizing:border-box`;
     const tag = document.createElement('span');
     tag.textContent = String(n);
-    tag.style.cssText = `position:absolute;left:0;top:0;transform:translateY(${r.top > 14 ? '-100%' : '0'});font:bold 11px/13px sans-serif;color:#fff;background:hsl(${hue} 90% 35%);padding:0 3px`;
+    tag.style.cssText =
+      `position:absolute;left:0;top:0;transform:translateY(${r.top > 14 ? '-100%' : '0'});` +
+      `font:bold 11px/13px sans-serif;color:#fff;background:hsl(${hue} 90% 35%);padding:0 3px`;
     box.append(tag);
     layer.append(box);
   }
@@ -192,13 +227,17 @@ function drawNumbers(list) {
 
 function drawMasks(selectors, color) {
   const layer = document.createElement('cove-numbers');
-  layer.style.cssText = 'position:absolute!important;left:0!important;top:0!important;z-index:2147483647!important;pointer-events:none!important;display:block!important';
+  layer.style.cssText =
+    'position:absolute!important;left:0!important;top:0!important;z-index:2147483647!important;' +
+    'pointer-events:none!important;display:block!important';
   let n = 0;
   for (const s of selectors) {
     for (const el of find(s).list || []) {
       const r = el.getBoundingClientRect();
       const box = document.createElement('div');
-      box.style.cssText = `position:absolute;left:${r.left + scrollX}px;top:${r.top + scrollY}px;width:${r.width}px;height:${r.height}px;background:${color}`;
+      box.style.cssText =
+        `position:absolute;left:${r.left + scrollX}px;top:${r.top + scrollY}px;` +
+        `width:${r.width}px;height:${r.height}px;background:${color}`;
       layer.append(box);
       n++;
     }
@@ -212,7 +251,23 @@ function removeDrawings() {
   return true;
 }
 
-globalThis.cove = {prepare, arm, disarm, beginFill, choose, checkedOf, scrollState, scrollSettled, probe, contentOffset, coverOf, boxOf: (id) => boxOf(held.get(id)), held: (id) => held.get(id), hold,
-  visibleText, listElements, readLinks, findText, toMarkdown, readStorage, writeStorage, snapshot, detectCaptcha, drawNumbers, drawMasks, removeDrawings,
-  labelOf: (id) => { const l = held.get(id).labels; return l && l.length ? hold(l[0]) : 0; }, isFileInput: (id) => held.get(id).tagName === 'INPUT' && held.get(id).type === 'file', afterFrame: async () => { await nextFrame(); await nextFrame(); return true; },
-  describe: (id) => describe(held.get(id)), focus: (id) => held.get(id).focus(), unholdAll: () => held.clear()};
+globalThis.cove = {
+  prepare, arm, disarm, beginFill, choose, checkedOf, scrollState, scrollSettled, probe, contentOffset, coverOf,
+  boxOf: (id) => boxOf(held.get(id)),
+  held: (id) => held.get(id),
+  hold, visibleText, listElements, readLinks, findText, toMarkdown, readStorage, writeStorage, snapshot, detectCaptcha,
+  drawNumbers, drawMasks, removeDrawings,
+  labelOf: (id) => {
+    const l = held.get(id).labels;
+    return l && l.length ? hold(l[0]) : 0;
+  },
+  isFileInput: (id) => held.get(id).tagName === 'INPUT' && held.get(id).type === 'file',
+  afterFrame: async () => {
+    await nextFrame();
+    await nextFrame();
+    return true;
+  },
+  describe: (id) => describe(held.get(id)),
+  focus: (id) => held.get(id).focus(),
+  unholdAll: () => held.clear(),
+};
