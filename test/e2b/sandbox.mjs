@@ -159,9 +159,16 @@ async function life(sb) {
   await assert.rejects(Sandbox.connect("sb0000000000000000"))
 }
 
+async function killed() {
+  const victim = await Sandbox.create()
+  const command = await victim.commands.run("sleep 1000", { background: true, timeoutMs: 0 })
+  await victim.kill()
+  await assert.rejects(command.wait(), /sandbox was killed or reached its end of life/)
+}
+
 const sandbox = await Sandbox.create({ metadata: { js: "a b&c", by: String(process.pid) }, envs: { FOO: "bar" }, timeoutMs: 3_600_000 })
 try {
-  for (const story of [commands, files, ports, copies, big, terminal, life]) {
+  for (const story of [commands, files, ports, copies, big, terminal, life, killed]) {
     await story(sandbox)
     console.log("passed", story.name)
   }

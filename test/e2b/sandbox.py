@@ -379,7 +379,10 @@ def killed(sb):
     victim = Sandbox.create()
     h = victim.commands.run("sleep 1000", background=True, timeout=0)
     threading.Timer(0.3, victim.kill).start()
-    raises("killed meanwhile", e2b.SandboxException, h.wait)
+    e = raises("killed meanwhile", e2b.SandboxException, h.wait)
+    # The release 2.40 does not recognize the errors of its HTTP library for a response that is cut.
+    want = "likely due to sandbox timeout" if VERSION == (2, 40) else "sandbox was killed or reached its end of life"
+    assert want in str(e), f"killed meanwhile: got {e}, want {want}"
 
 
 def copies(sb):

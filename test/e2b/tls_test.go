@@ -59,8 +59,8 @@ func TestClientsByName(t *testing.T) {
 	key := h.tenant(t, "acme", "user")
 	for release, stories := range map[string][]string{
 		"1": {"commands", "files", "watch", "terminal", "urls", "ports", "life", "killed"},
-		"2": {"urls", "life"},
-		"3": {"terminal", "life"},
+		"2": {"urls", "life", "killed"},
+		"3": {"terminal", "life", "killed"},
 	} {
 		t.Run("python "+release, func(t *testing.T) {
 			t.Parallel()
