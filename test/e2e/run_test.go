@@ -79,6 +79,15 @@ func TestRunOnce(t *testing.T) {
 	if out := h.must(t, "list", "-q"); out != "" {
 		t.Errorf("got sandboxes %q after the runs, want none", out)
 	}
+	// A background command that cannot start leaves no sandbox, whose name the user would not know.
+	for _, option := range []string{"--workdir=/none", "--env==value"} {
+		if out, errs, code := h.cove(t, "", "run", "-d", option, "--", "true"); code == 0 || out != "" {
+			t.Errorf("%s: got %q, %q and exit code %d, want a failure", option, out, errs, code)
+		}
+	}
+	if out := h.must(t, "list", "-q"); out != "" {
+		t.Errorf("got sandboxes %q after runs that cannot start, want none", out)
+	}
 	// A named sandbox is kept unless --rm is set.
 	if out := h.must(t, "run", "--name", "kept", "--", "echo here > note"); out != "" {
 		t.Errorf("got %q, want nothing", out)

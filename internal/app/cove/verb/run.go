@@ -98,16 +98,19 @@ func (v runner) runOnce(ctx context.Context, c *client.Client, o runOptions, s *
 	if err != nil {
 		return err
 	}
-	if remove {
+	if remove || o.detach {
 		defer func() {
-			// Also when interrupted: the user does not know its name.
+			if !remove && err == nil {
+				return // the command runs
+			}
+			// Also when interrupted, and if run -d cannot start the command: the user does not know its name.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 			defer cancel()
 			if gone := c.Delete(ctx, sb.ID); gone != nil && !client.NotFound(gone) {
 				fmt.Fprintf(v.Text.Err, "cannot delete sandbox %q: %v; delete it with cove rm %[1]s\n", sb.Name, gone)
 			}
 		}()
-	} else if !o.detach {
+	} else {
 		fmt.Fprintf(v.Text.Err, "sandbox %s\n", sb.Name)
 	}
 	g := c.Guest(sb.Name)
