@@ -78,6 +78,22 @@ func TestHubStartsWithoutVenv(t *testing.T) {
 	})
 }
 
+// TestDoctorShowsTheBuild: while the hub builds the environment, doctor says how far it is.
+func TestDoctorShowsTheBuild(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, isolate.Python)
+	cfg := config.Cove{State: filepath.Join(t.TempDir(), "state"), Venv: config.AutoVenv}
+	environ := []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir(), "PIP_NO_INDEX=1"}
+	cfg, stop, err := startVenv(t.Context(), cfg, environ, requirements, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if ok, what, step := venvFinding(cfg); ok || !strings.Contains(what, cfg.Venv) || !strings.HasPrefix(step, "the hub is installing them: c") {
+		t.Errorf("during the build: got %v, %q and %q, want the step", ok, what, step)
+	}
+}
+
 // TestRequirementsArePinned: every hub builds the same environment.
 func TestRequirementsArePinned(t *testing.T) {
 	t.Parallel()
