@@ -39,7 +39,7 @@ var longTests = []string{
 	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore", "TestBrowserAgents",
 	"TestClients", "TestCodingAgents", "TestCorpus", "TestDatabaseInAPrivateNetwork", "TestDocs", "TestDoctorFixes", "TestEveryPage",
 	"TestEveryToolWorks",
-	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestGuideInOneLanguage", "TestHARIsValid", "TestHeavyPages",
+	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestGuideInOneLanguage", "TestHARIsValid", "TestHeaderOnOtherHubs", "TestHeavyPages",
 	"TestHeavyPrograms", "TestHostile",
 	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestInstalledKernels",
 	"TestJavaIsInstalledOnFirstUse", "TestKilledRunLeavesNothing",

@@ -107,12 +107,24 @@ export async function typeInstead(page, command) {
   await page.keyboard.type(`${command}\n`);
 }
 
+// hurry makes the pages that a context loads from now on poll and reconnect ten times as often. Notices, which stay for longer, are
+// not changed.
+export const hurry = (context) => context.addInitScript(() => {
+  for (const name of ["setTimeout", "setInterval"]) {
+    const original = globalThis[name];
+    globalThis[name] = (run, time, ...rest) => original(run, time >= 1000 && time <= 5000 ? time / 10 : time, ...rest);
+  }
+});
+
 export function check(ok, message) {
   if (!ok) throw new Error(message);
 }
 
 // patience is the timeout for pages on a busy machine. PATIENCE=10000 shows sooner where a story fails.
 export const patience = Number(process.env.PATIENCE) || 180_000;
+
+// quick is set in make test, which leaves large amounts and repetitions to make test-engines.
+export const quick = process.env.TEST_LANE === "test";
 
 // until polls a condition and never repeats an action. got describes the state in case of a failure.
 export async function until(what, ask, got) {

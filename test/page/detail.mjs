@@ -1,7 +1,7 @@
 // The view of one sandbox in the dashboard: usage against limits, a runaway process that is killed with three clicks from the table,
 // activity, logs, files, snapshots, settings, and why a sandbox ended.
 import { readFileSync } from "node:fs";
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, hurry, until, withPage } from "./browser.mjs";
 
 const { KEY_URL: base, KEY: key } = process.env;
 const headers = { "X-API-Key": key, "Content-Type": "application/json" };
@@ -19,52 +19,34 @@ const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${n
 const hostile = `<img src=x onerror="attacked=1">`;
 const trick = `${hostile}\u202etxt.exe\u001b[2J`;
 
-await api("sandbox", { name: "runaway", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1, labels: { team: "growth" }, env: { NOTE: trick, MARKUP: hostile } });
+await api("sandbox", { name: "runaway", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1 });
+await api("sandbox", { name: "worker", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1, labels: { team: "growth" }, env: { NOTE: trick, MARKUP: hostile } });
+const brief = await api("sandbox?full=true", { name: "brief", timeout: 0.05 });
 await inside("runaway", "v1/bash/exec", { command: `exec -a '${hostile}' bash -c 'while :; do :; done'`, async_mode: true });
-await inside("runaway", "v1/bash/exec", { command: `printf '%s' 'changed' > "$HOME/report-${"x".repeat(3)}.txt"; echo '${hostile}' > "$HOME/a'b&c.txt"` });
+await inside("worker", "v1/bash/exec", { command: `printf '%s' 'changed' > "$HOME/report-${"x".repeat(3)}.txt"; echo '${hostile}' > "$HOME/a'b&c.txt"` });
 
-await withPage(async (page) => {
+await withPage(async (page, context) => {
+  await hurry(context);
   await page.goto(base);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
   await row(page, "runaway").waitFor();
 
-  // The runaway is visible in the table: its bar is full, and after half a minute the row says so.
-  const meter = page.getByRole("meter", { name: "CPU of runaway" });
-  await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
-  check((await row(page, "runaway").innerText()).includes("of 0.3 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
-  await row(page, "runaway").getByText("min left").waitFor();
-  await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
-  await page.getByRole("button", { name: "CPU", exact: true }).click();
-  await until("the busiest is first", async () => (await page.locator("tbody tr").first().innerText()).includes("runaway"));
-  await audit(page, "the table with a runaway");
-
-  // Three clicks: its CPU, Kill, and the confirmation.
-  await page.getByRole("link", { name: /^Processes of runaway/ }).click();
-  const kill = page.getByRole("row").filter({ hasText: "while :;" }).getByRole("button", { name: /^Kill/ });
-  await until("the runaway is the busiest process", async () => (await page.locator("tbody tr").first().innerText()).includes("while :;"));
-  check((await page.title()) === "runaway – Cove", `the title is ${await page.title()}`);
-  await audit(page, "processes");
-  await kill.click();
-  await page.getByRole("dialog").getByRole("button", { name: "Kill" }).click();
-  await until("it is killed", async () => (await page.getByRole("row").filter({ hasText: "while :;" }).count()) === 0);
-  const server = page.getByRole("row").filter({ hasText: "part of the sandbox" });
-  check((await server.count()) >= 1 && (await server.getByRole("button").count()) === 0, "the server of the sandbox can be ended");
-
   // Overview: charts, ports, and what happened.
-  await inside("runaway", "v1/bash/exec", { command: "python3 -m http.server 9000 --bind 127.0.0.1", async_mode: true });
-  await page.getByRole("link", { name: "Overview" }).click();
+  await inside("worker", "v1/bash/exec", { command: "python3 -m http.server 9000 --bind 127.0.0.1", async_mode: true });
+  await page.getByRole("link", { name: "worker", exact: true }).click();
+  check((await page.title()) === "worker – Cove", `the title is ${await page.title()}`);
   await page.getByRole("img", { name: /^CPU during the last .*: now .*limit 0.3 cores$/ }).waitFor();
   for (const title of ["Memory", "Disk", "Network"]) await page.getByRole("img", { name: new RegExp(`^${title} during the last`) }).waitFor();
   await page.getByRole("link", { name: "9000" }).waitFor();
   await page.locator(".events").getByText("created", { exact: true }).waitFor();
   await audit(page, "the overview");
-  const id = (await api("sandbox/runaway")).id;
-  const before = Date.parse((await api("sandbox/runaway")).expires_at);
-  await api("sandbox/runaway/extend", { timeout: 5 });
-  await page.locator(".tag.warn").getByText(/[45] min left/).waitFor();
+  const id = (await api("sandbox/worker")).id;
+  const before = Date.parse((await api("sandbox/worker")).expires_at);
+  await api("sandbox/worker/extend", { timeout: 5 });
+  await page.locator(".tag.warn").getByText(/[1-5] min left/).waitFor();
   await page.getByRole("button", { name: "Extend" }).click();
-  await until("it is extended", async () => Date.parse((await api("sandbox/runaway")).expires_at) > before);
+  await until("it is extended", async () => Date.parse((await api("sandbox/worker")).expires_at) > before);
 
   // The other tabs. What the sandbox says is text.
   await page.getByRole("main").getByRole("link", { name: "Activity" }).click();
@@ -72,8 +54,8 @@ await withPage(async (page) => {
   await steps.getByText("bash_exec").first().waitFor();
 
   // Reads are hidden until requested, and a command with an exit code other than 0 is a failure.
-  await inside("runaway", "v1/file/read", { file: "/etc/hostname" });
-  await inside("runaway", "v1/bash/exec", { command: "exit 3" });
+  await inside("worker", "v1/file/read", { file: "/etc/hostname" });
+  await inside("worker", "v1/bash/exec", { command: "exit 3" });
   await steps.filter({ hasText: "exit 3" }).getByText("failed", { exact: true }).waitFor();
   check((await steps.getByText("file_read").count()) === 0, "reads are shown");
   await page.getByLabel("reads").check();
@@ -93,10 +75,10 @@ await withPage(async (page) => {
   await page.getByLabel("Ends in, minutes").fill("");
   await page.locator("select[name=idle_policy]").selectOption("pause");
   await page.getByRole("button", { name: "Save lifetime" }).click();
-  await until("the lifetime is changed", async () => { const sb = await api("sandbox/runaway"); return sb.idle_timeout === 7 && sb.idle_policy === "pause" && sb.expires_at === null; }, async () => JSON.stringify(await api("sandbox/runaway")));
+  await until("the lifetime is changed", async () => { const sb = await api("sandbox/worker"); return sb.idle_timeout === 7 && sb.idle_policy === "pause" && sb.expires_at === null; }, async () => JSON.stringify(await api("sandbox/worker")));
   await page.getByLabel("Connections to other hosts").selectOption("none");
   await page.getByRole("button", { name: "Save", exact: true }).click();
-  await until("the network is closed", async () => (await api("sandbox/runaway")).network.mode === "none");
+  await until("the network is closed", async () => (await api("sandbox/worker")).network.mode === "none");
   await audit(page, "settings");
   await page.getByRole("main").getByRole("link", { name: "Snapshots" }).click();
   await page.getByRole("button", { name: "New snapshot" }).click();
@@ -109,34 +91,58 @@ await withPage(async (page) => {
   check(page.url().includes(copy.id), `the page shows ${page.url()}, want ${copy.id}`);
 
   // A link with an action opens its dialog, once, and changes nothing without a click.
-  for (const [action, title] of [["share", "Share runaway"], ["pause", "Pause"], ["fork", "Fork"], ["delete", "Delete"]]) {
+  for (const [action, title] of [["share", "Share worker"], ["pause", "Pause"], ["fork", "Fork"], ["delete", "Delete"]]) {
     await page.goto(`${base}/#sandbox/${id}/?do=${action}`);
     await page.getByRole("dialog", { name: title }).waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "hidden" });
     check(page.url().endsWith(`#sandbox/${id}`), `the address is ${page.url()}`);
   }
-  check((await api("sandbox/runaway")).status === "running", "a link acted without a click");
+  check((await api("sandbox/worker")).status === "running", "a link acted without a click");
 
   // A paused sandbox is not woken by any tab.
-  await api("sandbox/runaway/pause", {});
+  await api("sandbox/worker/pause", {});
   for (const tab of ["", "/processes", "/activity", "/logs", "/files", "/snapshots", "/settings"]) {
     await page.goto(`${base}/#sandbox/${id}${tab}`);
     await page.locator(".subject").getByText("paused", { exact: true }).waitFor();
     await page.locator(".tabs [aria-current]").waitFor();
   }
-  check((await api("sandbox/runaway")).status === "paused", "a tab woke the sandbox");
+  check((await api("sandbox/worker")).status === "paused", "a tab woke the sandbox");
+
+  // The runaway is visible in the table: its bar is full, and after half a minute the row says so. It runs since the story began.
+  await page.goto(`${base}/#sandboxes`);
+  const meter = page.getByRole("meter", { name: "CPU of runaway" });
+  await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
+  check((await row(page, "runaway").innerText()).includes("of 0.3 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
+  await row(page, "runaway").getByText("min left").waitFor();
+  await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
+  await page.getByRole("button", { name: "CPU", exact: true }).click();
+  await until("the busiest is first", async () => (await page.locator("tbody tr").first().innerText()).includes("runaway"));
+  await audit(page, "the table with a runaway");
+
+  // Three clicks: its CPU, Kill, and the confirmation.
+  await page.getByRole("link", { name: /^Processes of runaway/ }).click();
+  const kill = page.getByRole("row").filter({ hasText: "while :;" }).getByRole("button", { name: /^Kill/ });
+  await until("the runaway is the busiest process", async () => (await page.locator("tbody tr").first().innerText()).includes("while :;"));
+  await audit(page, "processes");
+  await kill.click();
+  await page.getByRole("dialog").getByRole("button", { name: "Kill" }).click();
+  await until("it is killed", async () => (await page.getByRole("row").filter({ hasText: "while :;" }).count()) === 0);
+  const server = page.getByRole("row").filter({ hasText: "part of the sandbox" });
+  check((await server.count()) >= 1 && (await server.getByRole("button").count()) === 0, "the server of the sandbox can be ended");
 
   // Why a sandbox ended: the open page says so, and the list of deleted ones with one click.
-  await api("sandbox/runaway", undefined, "DELETE");
-  await page.getByText(/runaway was deleted/).waitFor();
+  await page.goto(`${base}/#sandbox/${id}`);
+  await page.locator(".subject").getByText("paused", { exact: true }).waitFor();
+  await api("sandbox/worker", undefined, "DELETE");
+  await page.getByText(/worker was deleted/).waitFor();
   await page.getByText("its owner requested it").waitFor();
   await audit(page, "a sandbox that ended");
   await page.getByRole("link", { name: "Show its record" }).click();
   await page.locator(".steps > li").first().waitFor();
   await page.goto(`${base}/#sandboxes`);
   await page.getByRole("button", { name: "Deleted", exact: true }).click();
-  await page.getByRole("row", { name: /runaway/ }).getByText("its owner requested it").waitFor();
+  await page.getByRole("row", { name: /worker/ }).getByText("its owner requested it").waitFor();
   await audit(page, "deleted sandboxes");
 
   // Why sandboxes died, with one click: no memory, and its timeout.
@@ -145,7 +151,6 @@ await withPage(async (page) => {
   const greedy = await api("sandbox/greedy");
   await until("it ran out of memory", async () => (await api("sandbox/greedy/history")).some((m) => m.bad), async () => JSON.stringify(await api("sandbox/greedy/history")));
   await api("sandbox/greedy", undefined, "DELETE");
-  const brief = await api("sandbox?full=true", { name: "brief", timeout: 0.05 });
   await until("the timeout is reached", async () => (await api("deleted")).some((d) => d.name === "brief"));
   await page.reload();
   await page.getByRole("button", { name: "Deleted", exact: true }).click();

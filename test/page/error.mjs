@@ -1,6 +1,6 @@
 // Pages of errors: a stopped sandbox does not start until a person says so, a page of a closed port waits for its program, and an
 // unknown address leads back.
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, gate, until, withPage } from "./browser.mjs";
 
 const { KEY_URL: base, KEY: key } = process.env;
 const headers = { "X-API-Key": key, "Content-Type": "application/json" };
@@ -23,10 +23,12 @@ await withPage(async (page) => {
   // Nothing listens on the port; the page opens the program as soon as it does.
   await run("python3 -m http.server 9100");
   await until("the other port is open", async () => (await api("sandbox/a/ports")).some((p) => p.port === 9100));
+  const again = await gate(page, /proxy\/9200/, "", { answers: false, only: 2 }); // the page loads again and again
   await page.goto(`${base}/sandbox/a/proxy/9200/`);
   await page.getByRole("heading", { name: "Nothing runs on port 9200" }).waitFor();
   check(/9100/.test(await page.getByRole("link", { name: "9100" }).getAttribute("href")), "the open port is not linked");
   await audit(page, "a closed port");
+  await again.open();
   await run("mkdir -p /tmp/web && echo 'it runs' > /tmp/web/index.html && cd /tmp/web && python3 -m http.server 9200");
   await page.getByText("it runs").waitFor();
   await page.goto(`${base}/sandbox/a/proxy/9201/`);

@@ -20,12 +20,7 @@ func guarded(t *testing.T, more ...string) []string {
 	testenv.NeedRoot(t)
 	const key = "key-of-the-operator"
 	state := t.TempDir()
-	args := append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", state}, more...)
-	if venv, err := filepath.EvalSymlinks("../../.venv"); err == nil {
-		if venv, err = filepath.Abs(venv); err == nil {
-			args = append(args, "--venv", venv)
-		}
-	}
+	args := append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", state}, withVenv(more)...)
 	address := launch(t, exec.Command(cove, args...), "COVE_API_KEY="+key, "COVE_TENANTS=true")
 	c, err := client.New(client.Config{URL: address, Key: key})
 	if err != nil {
@@ -36,6 +31,18 @@ func guarded(t *testing.T, more ...string) []string {
 		t.Fatal(err)
 	}
 	return []string{"KEY=" + key, "KEY_URL=" + address, "STATE=" + state}
+}
+
+// withVenv adds the flag for Python with data libraries to the flags of a hub, if make deps has installed it.
+func withVenv(flags []string) []string {
+	venv, err := filepath.EvalSymlinks("../../.venv")
+	if err != nil {
+		return flags
+	}
+	if venv, err = filepath.Abs(venv); err != nil {
+		return flags
+	}
+	return append(flags, "--venv", venv)
 }
 
 // TestHome tests the page of a sandbox: standalone, below a prefix, over an interrupted connection, and through a hub with
@@ -126,5 +133,13 @@ func TestFiles(t *testing.T) {
 func TestHeaderOfASandbox(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "Xtigervnc", "openbox")
-	runStory(t, "box.mjs", hubs(t)...)
+	runStory(t, "box.mjs", append(hubs(t), "HUBS=by name, with a key; by address, open")...)
+}
+
+// TestHeaderOnOtherHubs is TestHeaderOfASandbox for the other combinations of addresses and keys.
+func TestHeaderOnOtherHubs(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t)
+	testenv.Need(t, "Xtigervnc", "openbox")
+	runStory(t, "box.mjs", append(hubs(t), "HUBS=by name, open; by address, with a key")...)
 }

@@ -26,12 +26,7 @@ func hubs(t *testing.T, more ...string) []string {
 	}
 	start := func(env ...string) string {
 		args := []string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", t.TempDir(), "--environments", environments}
-		args = append(args, more...)
-		if venv, err := filepath.Abs("../../.venv"); err == nil {
-			if _, err := os.Stat(venv); err == nil {
-				args = append(args, "--venv", venv)
-			}
-		}
+		args = append(args, withVenv(more)...)
 		return launch(t, exec.Command(cove, args...), env...)
 	}
 	guarded, open := start("COVE_API_KEY="+key), start()
