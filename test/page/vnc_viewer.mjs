@@ -133,14 +133,14 @@ await withPage(async (viewer) => {
   await viewer.getByRole("button", { name: "Keyboard" }).tap();
   check((await viewer.evaluate(() => document.activeElement.id)) === "typing", "the soft keyboard is not opened");
   const text = () => target.evaluate(() => document.getElementById("text").value);
-  await viewer.keyboard.insertText("Hi, yx");
-  await until("the text arrives", async () => (await text()) === "Hi, yx", text);
+  await viewer.keyboard.insertText("Grüße, yx");
+  await until("the text arrives", async () => (await text()) === "Grüße, yx", text);
   await viewer.keyboard.press("Backspace");
-  await until("Backspace arrives", async () => (await text()) === "Hi, y", text);
+  await until("Backspace arrives", async () => (await text()) === "Grüße, y", text);
   const tools = viewer.getByRole("toolbar", { name: "Keys" });
   await tools.getByRole("button", { name: "Home" }).tap();
   await viewer.keyboard.insertText("1");
-  await until("a key of the row arrives", async () => (await text()) === "1Hi, y", text);
+  await until("a key of the row arrives", async () => (await text()) === "1Grüße, y", text);
   await tools.getByRole("button", { name: "Ctrl" }).tap();
   await viewer.keyboard.insertText("a"); // selects all
   await viewer.keyboard.insertText("2");

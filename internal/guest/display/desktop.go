@@ -107,6 +107,9 @@ func (d *desktop) start(ctx context.Context) error {
 		return err
 	}
 	d.conn = conn
+	if err := conn.AddLetters(ctx); err != nil {
+		return err
+	}
 	// Without num lock, digits of the keypad need shift, and Chromium interprets them as arrows.
 	if err := conn.Chord(ctx, "numlock"); err != nil {
 		return err

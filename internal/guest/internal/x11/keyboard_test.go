@@ -51,6 +51,30 @@ func TestEveryKeyNameArrivesAsItsKeysym(t *testing.T) {
 	}
 }
 
+// TestLettersNeedNoChangeOfTheKeymap: letters of Western European languages are in the keymap before programs connect, and
+// unused keys are left for other characters.
+func TestLettersNeedNoChangeOfTheKeymap(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.dial(t)
+	must(t, c.AddLetters(testContext(t)))
+	must(t, c.inject(testContext(t), "read the keymap", c.loadKeymap))
+	spare := len(c.keys.spare)
+	for _, r := range "äöüßÄÖÜéèçàñåøæÉÑ°£¿¡" {
+		if _, ok := c.keys.where[xproto.Keysym(r)]; !ok {
+			t.Errorf("the keymap lacks %c", r)
+		}
+	}
+	p := startProbe(t, s)
+	must(t, c.Type(testContext(t), "Grüße, Ñandú: ÄÖÜ", 0))
+	p.typed(t, "Grüße, Ñandú: ÄÖÜ")
+	if len(c.keys.borrowed) > 0 || spare < 10 {
+		t.Errorf("remapped %d keys to type letters, of %d spare ones; want none, and at least 10 spare keys", len(c.keys.borrowed), spare)
+	}
+	must(t, c.Type(testContext(t), "世界", 0)) // other characters still find a key
+	p.typed(t, "世界")
+}
+
 func TestTypedTextArrives(t *testing.T) {
 	t.Parallel()
 	var many strings.Builder // many more characters than spare keys, some of them twice

@@ -18,6 +18,7 @@ type keyboard struct {
 	perCode  int
 	where    map[xproto.Keysym]place
 	spare    []xproto.Keycode // keys that may be remapped, in order of preference
+	exotic   []xproto.Keycode // keys of unusual keyboards
 	borrowed []xproto.Keycode // keys that this connection has remapped, oldest first
 	shift    xproto.Keycode
 	capsLock xproto.Keycode
@@ -82,7 +83,7 @@ func (k *keyboard) index(first xproto.Keycode, syms []xproto.Keysym, mods *xprot
 		}
 		code++
 	}
-	k.spare = slices.Concat(unused, k.borrowed)
+	k.spare, k.exotic = slices.Concat(unused, k.borrowed), exotic
 	if len(k.spare) < minSpare {
 		k.spare = append(k.spare, exotic...)
 	}
@@ -216,6 +217,47 @@ func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
 	}
 	c.repeatMappingNotify(first, last)
 	return nil
+}
+
+// AddLetters maps characters that the keymap lacks to the keys of unusual keyboards: the letters of Western European languages and
+// a few signs. When a viewer presses a missing character, the server adds it. Programs such as Chromium learn of it from a
+// notification, and can miss the first press. Call it before programs connect. Unused keys remain for other characters.
+func (c *Conn) AddLetters(ctx context.Context) error {
+	return c.inject(ctx, "add letters to the keymap", func() error {
+		if err := c.loadKeymap(); err != nil {
+			return err
+		}
+		free := c.keys.exotic
+		c.keys.stale.Store(true)
+		for _, pair := range letters() {
+			if _, known := c.keys.where[pair[0]]; known || len(free) == 0 {
+				continue
+			}
+			row := make([]xproto.Keysym, c.keys.perCode)
+			copy(row, pair[:])
+			if err := xproto.ChangeKeyboardMappingChecked(c.x, 1, free[0], byte(c.keys.perCode), row).Check(); err != nil {
+				return fmt.Errorf("change keymap: %w", err)
+			}
+			free = free[1:]
+		}
+		return nil
+	})
+}
+
+// letters returns the keysyms of keys without and with shift, the most common first. Those of Latin-1 are its characters.
+func letters() (pairs [][2]xproto.Keysym) {
+	for _, pair := range []string{"äÄ", "öÖ", "üÜ", "ß§", "éÉ", "èÈ", "çÇ", "àÀ", "ñÑ", "åÅ", "øØ", "æÆ", "°£", "¿¡"} {
+		runes := []rune(pair)
+		pairs = append(pairs, [2]xproto.Keysym{xproto.Keysym(runes[0]), xproto.Keysym(runes[1])})
+	}
+	const distance = 'a' - 'A'
+	for r := 'à'; r <= 'þ'; r++ {
+		pair := [2]xproto.Keysym{xproto.Keysym(r), xproto.Keysym(r - distance)}
+		if r != '÷' && !slices.Contains(pairs, pair) {
+			pairs = append(pairs, pair)
+		}
+	}
+	return pairs
 }
 
 // repeatMappingNotify sends the focused application a MappingNotify event for a range of keys. The server's own notification
