@@ -89,7 +89,8 @@ func TestDoctorShowsTheBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if ok, what, step := venvFinding(cfg); ok || !strings.Contains(what, cfg.Venv) || !strings.HasPrefix(step, "the hub is installing them: c") {
+	ok, what, step := venvFinding(cfg)
+	if ok || !strings.Contains(what, cfg.Venv) || !strings.HasPrefix(step, "the hub is installing them: c") {
 		t.Errorf("during the build: got %v, %q and %q, want the step", ok, what, step)
 	}
 }
