@@ -26,7 +26,7 @@ const (
 func (s Spec) Validate() error {
 	for _, check := range []func() error{
 		s.checkNames, s.checkProcess, s.checkServer, s.checkResources,
-		s.checkNetwork, s.checkVolumes, s.checkLabels, s.checkLifetime,
+		s.checkNetwork, func() error { return CheckVolumes(s.Volumes) }, s.checkLabels, s.checkLifetime,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -217,11 +217,12 @@ func (s Spec) checkNetwork() error {
 	return nil
 }
 
-func (s Spec) checkVolumes() error {
-	if len(s.Volumes) > 32 {
-		return fmt.Errorf("%d volumes, more than 32", len(s.Volumes))
+// CheckVolumes returns an error if a sandbox cannot have these volumes together.
+func CheckVolumes(volumes []Volume) error {
+	if len(volumes) > 32 {
+		return fmt.Errorf("%d volumes, more than 32", len(volumes))
 	}
-	for i, v := range s.Volumes {
+	for i, v := range volumes {
 		if err := CheckName(v.Name); err != nil {
 			return fmt.Errorf("volume: %w", err)
 		}
@@ -233,7 +234,7 @@ func (s Spec) checkVolumes() error {
 		if slices.Contains([]string{"", "proc", "sys", "dev", "run", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc"}, top) {
 			return fmt.Errorf("volume target %q: mount elsewhere, such as under /home, /mnt or /data", v.Target)
 		}
-		for _, other := range s.Volumes[:i] {
+		for _, other := range volumes[:i] {
 			if within(other.Target, v.Target) || within(v.Target, other.Target) {
 				return fmt.Errorf("volume targets %q and %q overlap", other.Target, v.Target)
 			}

@@ -3,6 +3,7 @@ package archive
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -18,12 +19,16 @@ type link struct {
 func (u *unpacker) linkLast() error {
 	var made []link
 	for _, l := range u.later {
-		if climbs(l.link) {
+		if !u.o.AnyLinks && climbs(l.link) {
 			u.skip(l.entry.name, "link may point outside the folder: "+l.link)
 			continue
 		}
 		if info, err := u.root.Lstat(l.name); err == nil && info.IsDir() {
 			u.skip(l.entry.name, "a folder has the name of the link")
+			continue
+		}
+		if u.o.AnyLinks && u.belowLink(l.name, false) {
+			u.skip(l.entry.name, "below a link")
 			continue
 		}
 		if dir := path.Dir(l.name); dir != "." {
@@ -35,7 +40,7 @@ func (u *unpacker) linkLast() error {
 		if err := u.symlink(l.name, l.entry); err != nil {
 			return err
 		}
-		if u.report.Links > before {
+		if u.report.Links > before && !u.o.AnyLinks {
 			made = append(made, l)
 		}
 	}
@@ -48,6 +53,51 @@ func (u *unpacker) linkLast() error {
 		}
 		u.report.Links--
 		u.skip(l.entry.name, "link points outside the folder: "+l.link)
+	}
+	return nil
+}
+
+// anyLink creates a link that may point anywhere.
+func (u *unpacker) anyLink(name string, e entry) error {
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	u.report.Links++
+	u.keep(name, e)
+	return u.root.Symlink(e.link, name)
+}
+
+// made is an entry whose mode is set at the end: until then, files are created in folders.
+type made struct {
+	name     string
+	mode     fs.FileMode
+	uid, gid int
+}
+
+func (u *unpacker) keep(name string, e entry) {
+	if u.o.Exact {
+		u.made = append(u.made, made{name, e.mode, e.uid, e.gid})
+	}
+}
+
+// setModes sets the exact modes, and the owners if this is root.
+func (u *unpacker) setModes() error {
+	for _, m := range slices.Backward(u.made) {
+		info, err := u.root.Lstat(m.name)
+		if err != nil || info.Mode().Type() != m.mode.Type() {
+			continue // a later entry has replaced it
+		}
+		if os.Geteuid() == 0 {
+			if err := u.root.Lchown(m.name, m.uid, m.gid); err != nil {
+				return err
+			}
+		}
+		if m.mode&fs.ModeSymlink != 0 {
+			continue
+		}
+		if err := u.root.Chmod(m.name, m.mode.Perm()); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -33,6 +33,10 @@ type Options struct {
 	// created last, and only if they stay inside Dest for programs that follow them. Names that leave
 	// Dest before leading folders are stripped are refused.
 	Untrusted bool
+	// AnyLinks keeps all symbolic links of an Untrusted archive. Nothing is written through them.
+	AnyLinks bool
+	// Exact sets the permissions of the archive regardless of the umask and, for root, the owners of a tar archive.
+	Exact bool
 }
 
 // Skipped is an entry that was not unpacked.
@@ -94,6 +98,9 @@ func Unpack(ctx context.Context, r io.Reader, o Options) (Report, error) {
 	if err == nil {
 		err = u.linkLast()
 	}
+	if err == nil {
+		err = u.setModes()
+	}
 	return u.report, explain(err)
 }
 
@@ -131,6 +138,7 @@ type unpacker struct {
 	entries int
 	buf     []byte
 	later   []link // with Untrusted
+	made    []made // with Exact
 	report  Report
 }
 
@@ -153,7 +161,7 @@ func (u *unpacker) tar(src io.Reader) error {
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return err
 		}
-		e := entry{name: h.Name, mode: h.FileInfo().Mode(), modified: h.ModTime, link: h.Linkname, body: tr}
+		e := entry{name: h.Name, mode: h.FileInfo().Mode(), modified: h.ModTime, link: h.Linkname, body: tr, uid: h.Uid, gid: h.Gid}
 		switch h.Typeflag {
 		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
 		case tar.TypeLink:
@@ -231,6 +239,7 @@ type entry struct {
 	link     string
 	hard     bool
 	body     io.Reader
+	uid, gid int
 }
 
 func (u *unpacker) add(e entry) error {
@@ -271,6 +280,7 @@ func (u *unpacker) add(e entry) error {
 		return u.hardLink(name, e)
 	case e.mode.IsDir():
 		u.report.Folders++
+		u.keep(name, e)
 		return u.root.MkdirAll(name, e.mode.Perm()|0o700)
 	case e.mode&fs.ModeSymlink != 0:
 		return u.symlink(name, e)
@@ -339,6 +349,7 @@ func (u *unpacker) file(name string, e entry) error {
 		}
 		return err
 	}
+	u.keep(name, e)
 	u.report.Files++
 	u.report.Bytes += n
 	if !e.modified.IsZero() && e.modified.Unix() > 0 {
@@ -351,6 +362,9 @@ func (u *unpacker) file(name string, e entry) error {
 type onlyWriter struct{ io.Writer }
 
 func (u *unpacker) symlink(name string, e entry) error {
+	if u.o.AnyLinks {
+		return u.anyLink(name, e)
+	}
 	if path.IsAbs(e.link) || !filepath.IsLocal(path.Join(path.Dir(name), e.link)) {
 		u.skip(e.name, "link points outside the folder: "+e.link)
 		return nil

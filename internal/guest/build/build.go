@@ -29,6 +29,9 @@ type Config struct {
 	EndOthers func(context.Context) error
 	// Staging is the folder in which files of a copy are unpacked; default "/".
 	Staging string
+	// Root is the folder that Pack reads; default "/". Secrets is the folder of secrets in it, which must not be saved with the
+	// disk; default /run/secrets.
+	Root, Secrets string
 	// Limits of one copy.
 	Limits archive.Limits
 }
@@ -46,6 +49,12 @@ const (
 func New(c Config) *Service {
 	if c.Staging == "" {
 		c.Staging = "/"
+	}
+	if c.Root == "" {
+		c.Root = "/"
+	}
+	if c.Secrets == "" {
+		c.Secrets = "/run/secrets"
 	}
 	if c.Limits == (archive.Limits{}) {
 		c.Limits = archive.Limits{Entries: maxEntries, Bytes: maxBytes, Packed: maxBytes}
@@ -65,7 +74,8 @@ func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.Stream[RunIn, RunEvent](spec("run", "Run a step and stream its output."), s.Run),
 		op.New(spec("copy", "Copy files of an uploaded archive."), s.Copy),
-		op.New(spec("settle", "End all processes that steps have left behind."), s.Settle),
+		op.New(spec("pack", "Pack files for another stage."), s.Pack),
+		op.New(spec("settle", "End all processes that steps have left behind, and search changed files for secrets."), s.Settle),
 	}
 }
 
@@ -76,6 +86,8 @@ type RunIn struct {
 	User    string            `json:"user" default:"" doc:"Name or ID, with an optional group after a colon; default root"`
 	Workdir string            `json:"workdir" default:"/" doc:"Working directory; created if missing"`
 	Owner   string            `json:"owner" default:"" doc:"Owner of a created working directory; default root"`
+	Secrets []Secret          `json:"secrets" nullable:"true" doc:"Secrets of this command"`
+	Caches  []Cache           `json:"caches" nullable:"true" doc:"Mounted folders to prepare"`
 	Timeout float64           `json:"timeout" default:"3600" minimum:"0.1" maximum:"86400" doc:"Seconds until it is killed"`
 }
 
@@ -148,6 +160,11 @@ func (s *Service) Run(ctx context.Context, in RunIn, send func(op.Event) error) 
 		return fail(err)
 	}
 	if err := s.makeWorkdir(in.Workdir, in.Owner); err != nil {
+		return fail(err)
+	}
+	hidden, err := s.provide(&in)
+	defer hidden.remove()
+	if err != nil {
 		return fail(err)
 	}
 	lines := &lineWriter{send: send}
@@ -273,12 +290,4 @@ func (w *lineWriter) flush() {
 		_ = w.emit(w.part) // the next send fails, too
 	}
 	w.part, w.end = nil, true
-}
-
-// Settled is the result of Settle.
-type Settled struct{}
-
-// Settle ends all processes that steps have left behind, so that none changes the disk after its layer was saved.
-func (s *Service) Settle(ctx context.Context, _ op.None) (Settled, error) {
-	return Settled{}, s.EndOthers(ctx)
 }

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,8 @@ type CopyIn struct {
 	To      string   `form:"to" doc:"Absolute path; a folder if it ends with / or if there are several sources"`
 	Owner   string   `form:"owner" default:"" doc:"Name or ID, with an optional group after a colon; default root"`
 	Mode    string   `form:"mode" default:"" pattern:"^([0-7]{3,4})?$" doc:"Mode of all files and folders in octal; default: theirs"`
+	Keep    bool     `form:"keep" default:"false" doc:"Keep the owners of the archive unless owner is set, and all links"`
+	Unpack  bool     `form:"unpack" default:"false" doc:"Unpack files that are tar archives"`
 	File    *op.File `form:"file" doc:"The archive"`
 }
 
@@ -60,14 +63,18 @@ func (s *Service) Copy(ctx context.Context, in CopyIn) (out CopyOut, err error) 
 		return out, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
-	report, err := archive.Unpack(ctx, in.File, archive.Options{Dest: staging, Spool: s.Staging, Limits: s.Limits, Untrusted: true})
+	report, err := archive.Unpack(ctx, in.File, archive.Options{Dest: staging, Spool: s.Staging, Limits: s.Limits, Untrusted: true,
+		Exact: true, AnyLinks: in.Keep})
 	if err != nil {
 		return out, explain(err)
 	}
 	for _, k := range report.Skipped {
 		out.Skipped = append(out.Skipped, k.Name+": "+k.Reason)
 	}
-	m := &mover{uid: int(u.UID), gid: int(u.GID), out: &out}
+	m := &mover{uid: int(u.UID), gid: int(u.GID), keep: in.Keep && in.Owner == "", out: &out}
+	if in.Unpack {
+		m.unpack = func(from, to string) (bool, error) { return s.unpackTo(ctx, m, from, to, in.Owner == "") }
+	}
 	if in.Mode != "" {
 		mode, err := strconv.ParseUint(in.Mode, 8, 32)
 		if err != nil {
@@ -76,6 +83,44 @@ func (s *Service) Copy(ctx context.Context, in CopyIn) (out CopyOut, err error) 
 		m.mode = modeOf(uint32(mode))
 	}
 	return out, m.moveAll(staging, sources, in.To)
+}
+
+// unpackTo unpacks a file into a folder, if it is a tar archive.
+func (s *Service) unpackTo(ctx context.Context, m *mover, from, to string, keep bool) (done bool, err error) {
+	f, err := os.Open(from)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	head := make([]byte, 6)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	switch head = head[:n]; {
+	case bytes.HasPrefix(head, []byte("PK")):
+		return false, nil
+	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
+		return false, op.Errorf(op.Invalid, "unpack %.200s: archives with xz are unsupported; use gzip, bzip2 or zstd", filepath.Base(from))
+	}
+	staging, err := os.MkdirTemp(s.Staging, stagingPrefix)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
+	report, err := archive.Unpack(ctx, f, archive.Options{Dest: staging, Limits: s.Limits, Untrusted: true, Exact: true, AnyLinks: true})
+	switch entries := report.Files + report.Folders + report.Links; {
+	case errors.Is(err, archive.ErrMalformed) && entries == 0:
+		return false, nil // an ordinary file
+	case err != nil:
+		return false, explain(err)
+	}
+	for _, k := range report.Skipped {
+		m.out.Skipped = append(m.out.Skipped, k.Name+": "+k.Reason)
+	}
+	inner := *m
+	inner.keep = keep
+	return true, inner.merge(staging, filepath.Clean(to))
 }
 
 // explain turns an error of an untrusted archive into one for the caller.
@@ -117,7 +162,9 @@ func lookupGroup(name string) (uint32, error) {
 // mover moves files to their destination.
 type mover struct {
 	uid, gid int
+	keep     bool // the owners of the files
 	mode     *fs.FileMode
+	unpack   func(from, to string) (done bool, err error) // nil: never
 	out      *CopyOut
 }
 
@@ -155,6 +202,14 @@ func (m *mover) moveAll(staging string, patterns []string, to string) error {
 			}
 			continue
 		}
+		if m.unpack != nil && info.Mode().IsRegular() {
+			if done, err := m.unpack(from, to); done || err != nil {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
 		target := filepath.Clean(to)
 		if at, err := os.Stat(target); folder || err == nil && at.IsDir() {
 			target = filepath.Join(target, filepath.Base(from))
@@ -187,7 +242,7 @@ func (m *mover) merge(from, to string) error {
 		if err != nil {
 			return err
 		}
-		if err := m.own(to, info.Mode()); err != nil {
+		if err := m.own(to, info); err != nil {
 			return err
 		}
 	}
@@ -218,7 +273,7 @@ func (m *mover) place(from, to string) error {
 	if at, err := os.Lstat(to); err == nil && at.IsDir() {
 		return op.Errorf(op.Invalid, "copy to %.200s: it is a folder", to)
 	}
-	if err := m.own(from, info.Mode()); err != nil {
+	if err := m.own(from, info); err != nil {
 		return err
 	}
 	err = os.Rename(from, to)
@@ -236,17 +291,21 @@ func (m *mover) place(from, to string) error {
 }
 
 // own sets owner and mode. Changing the owner drops special bits, so the mode comes last.
-func (m *mover) own(path string, mode fs.FileMode) error {
-	if err := chown(path, m.uid, m.gid); err != nil {
+func (m *mover) own(path string, info fs.FileInfo) error {
+	uid, gid := m.uid, m.gid
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && m.keep {
+		uid, gid = int(st.Uid), int(st.Gid)
+	}
+	if err := chown(path, uid, gid); err != nil {
 		return err
 	}
-	if mode&fs.ModeSymlink != 0 {
+	if info.Mode()&fs.ModeSymlink != 0 {
 		return nil
 	}
 	if m.mode != nil {
 		return os.Chmod(path, *m.mode)
 	}
-	return os.Chmod(path, mode.Perm())
+	return os.Chmod(path, info.Mode().Perm())
 }
 
 // copyFile copies a file or link to another filesystem.
@@ -259,7 +318,7 @@ func (m *mover) copyFile(from, to string, info fs.FileInfo) error {
 		if err == nil {
 			err = os.Symlink(target, to)
 		}
-		return errors.Join(err, chown(to, m.uid, m.gid))
+		return errors.Join(err, m.own(to, info))
 	}
 	src, err := os.Open(from)
 	if err != nil {
@@ -274,7 +333,7 @@ func (m *mover) copyFile(from, to string, info fs.FileInfo) error {
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return err
 	}
-	if err := m.own(to, info.Mode()); err != nil {
+	if err := m.own(to, info); err != nil {
 		return err
 	}
 	return os.Chtimes(to, info.ModTime(), info.ModTime())

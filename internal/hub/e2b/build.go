@@ -165,7 +165,7 @@ func (s builds) StartBuild(ctx context.Context, in StartBuildIn) (op.None, error
 		}
 		r.Steps = append(r.Steps, converted)
 	}
-	_, err := s.Templates.Start(ctx, in.Build, r, false)
+	_, err := s.Templates.Start(ctx, in.Build, r, template.Options{})
 	return op.None{}, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/templatestore"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/hub/usage"
-	"github.com/cove-sandbox/cove/internal/recipe"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -52,10 +52,14 @@ var serverEnv = map[string]string{
 }
 
 // Create implements builder.Sandboxes.
-func (s boxes) Create(ctx context.Context, b templatestore.Build, origin recipe.Base, layer string) (string, error) {
+func (s boxes) Create(ctx context.Context, b templatestore.Build, d builder.Disk) (string, error) {
+	origin, layer := d.Origin, d.Layer
+	volumes, err := s.volumes(ctx, b.Owner, d.Caches)
+	if err != nil {
+		return "", err
+	}
 	env := environment.Environment{Name: environment.Custom, Image: origin.Image}
 	if origin.Image == "" {
-		var err error
 		if env, err = s.Environments.Find(origin.Environment); err != nil {
 			return "", err
 		}
@@ -66,7 +70,7 @@ func (s boxes) Create(ctx context.Context, b templatestore.Build, origin recipe.
 	env.Env, env.Workdir, env.Command, env.Args, env.Port = nil, "/", nil, nil, 0
 	in := lifecycle.CreateIn{Env: serverEnv}
 	sb, err := s.Sandboxes.MakeFrom(ctx, env, in, func(spec *sandbox.Spec) {
-		spec.Snapshot, spec.Root, spec.Environment = layer, true, environment.Custom
+		spec.Snapshot, spec.Root, spec.Environment, spec.Volumes = layer, true, environment.Custom, volumes
 		spec.Lifetime = sandbox.Lifetime{Timeout: maxBuild + time.Minute, IdleTimeout: sandbox.Never}
 		most := s.Provider.Abilities()
 		raise := func(to *int64, n, most int64) {
@@ -85,6 +89,35 @@ func (s boxes) Create(ctx context.Context, b templatestore.Build, origin recipe.
 		naming.Annotate(spec, annotationBuild, b.ID)
 	})
 	return sb.ID, err
+}
+
+// volumes creates the missing volumes of caches.
+func (s boxes) volumes(ctx context.Context, owner string, caches []builder.Cache) (list []sandbox.Volume, err error) {
+	if len(caches) == 0 {
+		return nil, nil
+	}
+	p, ok := s.Provider.(sandbox.Volumer)
+	if !ok || !s.Provider.Abilities().Volume {
+		return nil, fault.CannotDo(s.Provider.Abilities().Provider, "keep volumes, which caches need")
+	}
+	for _, c := range caches {
+		list = append(list, sandbox.Volume{Name: c.Volume, Target: c.Target})
+	}
+	if err := sandbox.CheckVolumes(list); err != nil {
+		return nil, &builder.StepError{Message: "cache: " + err.Error()}
+	}
+	for _, v := range list {
+		room := s.Quota.OpenRoom(ctx, owner)
+		err := room.Take(1) // an owner without free quota cannot create one
+		room.Release()
+		if err == nil {
+			_, err = p.CreateVolume(ctx, owner, v.Name)
+		}
+		if err != nil && !errors.Is(err, sandbox.ErrConflict) {
+			return nil, fault.FromProvider("", err)
+		}
+	}
+	return list, nil
 }
 
 // request sends a request to the server of a sandbox and returns its response, or its error.
@@ -114,10 +147,27 @@ func (s boxes) request(ctx context.Context, id, path, media string, body io.Read
 	return nil, op.Errorf(op.Unavailable, "the sandbox of the build failed: %s", message)
 }
 
+func guestCaches(caches []builder.Cache) []any {
+	list := []any{}
+	for _, c := range caches {
+		list = append(list, map[string]string{"path": c.Target, "owner": c.Owner, "mode": c.Mode})
+	}
+	return list
+}
+
+func guestSecrets(secrets []builder.Secret) []any {
+	list := []any{}
+	for _, c := range secrets {
+		list = append(list, map[string]string{"id": c.ID, "value": c.Value, "target": c.Target, "env": c.Env, "owner": c.Owner,
+			"mode": c.Mode})
+	}
+	return list
+}
+
 // Run implements builder.Sandboxes.
 func (s boxes) Run(ctx context.Context, id string, c builder.Command, line func(string)) (builder.End, error) {
 	body, err := json.Marshal(map[string]any{"args": c.Args, "env": c.Env, "user": c.User, "workdir": c.Workdir, "owner": c.Owner,
-		"timeout": maxStep.Seconds()})
+		"caches": guestCaches(c.Caches), "secrets": guestSecrets(c.Secrets), "timeout": maxStep.Seconds()})
 	if err != nil {
 		return builder.End{}, err
 	}
@@ -165,7 +215,8 @@ func (s boxes) Copy(ctx context.Context, id string, t builder.Transfer, files io
 	go func() {
 		defer close(sent)
 		w.CloseWithError(func() error {
-			for name, value := range map[string]string{"sources": string(sources), "to": t.To, "owner": t.Owner, "mode": t.Mode} {
+			for name, value := range map[string]string{"sources": string(sources), "to": t.To, "owner": t.Owner, "mode": t.Mode,
+				"unpack": strconv.FormatBool(t.Unpack), "keep": strconv.FormatBool(t.Stage)} {
 				if err := form.WriteField(name, value); err != nil {
 					return err
 				}
@@ -194,17 +245,29 @@ func (s boxes) Copy(ctx context.Context, id string, t builder.Transfer, files io
 	return out.Skipped, nil
 }
 
+// Pack implements builder.Sandboxes.
+func (s boxes) Pack(ctx context.Context, id string, sources []string) (io.ReadCloser, error) {
+	body, err := json.Marshal(map[string]any{"sources": sources})
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.request(ctx, id, "pack", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
 // Save implements builder.Sandboxes.
-func (s boxes) Save(ctx context.Context, owner, id, layer string) (int64, error) {
+func (s boxes) Save(ctx context.Context, id string, what builder.Saving) (int64, error) {
+	owner, layer := what.Owner, what.Layer
 	l, ok := s.Provider.(sandbox.Layerer)
 	if !ok {
 		return 0, fault.CannotDo(s.Provider.Abilities().Provider, "build templates")
 	}
-	res, err := s.request(ctx, id, "settle", "application/json", strings.NewReader("{}"))
-	if err != nil {
+	if err := s.settle(ctx, id, what); err != nil {
 		return 0, err
 	}
-	res.Body.Close()
 	saved, err := l.SaveLayer(ctx, id, layer)
 	if err != nil {
 		return 0, fault.FromProvider("", err)
@@ -216,6 +279,32 @@ func (s boxes) Save(ctx context.Context, owner, id, layer string) (int64, error)
 	}
 	s.Quota.CountDisk(usage.Disk{Kind: "snapshot", Owner: owner, Name: layer}, saved.Size)
 	return saved.Size, nil
+}
+
+// settle ends the processes of steps, and makes sure that the disk contains no secret.
+func (s boxes) settle(ctx context.Context, id string, what builder.Saving) error {
+	except := []string{}
+	for _, c := range what.Caches {
+		except = append(except, c.Target)
+	}
+	body, err := json.Marshal(map[string]any{"secrets": what.Secrets, "since": what.Since, "except": except})
+	if err != nil {
+		return err
+	}
+	res, err := s.request(ctx, id, "settle", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	var found struct{ Secret, Path string }
+	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&found); err != nil {
+		return op.Errorf(op.Unavailable, "the sandbox of the build sent an invalid reply")
+	}
+	if found.Secret != "" {
+		return &builder.StepError{Message: fmt.Sprintf(
+			"it wrote the secret %s to %.500s, which would be in the template; remove the file in the same step", found.Secret, found.Path)}
+	}
+	return nil
 }
 
 // Keep implements builder.Sandboxes: the owner gets an ordinary sandbox with the disk of the build, whose server is not

@@ -73,8 +73,11 @@ const maxTemplates = 1000
 // errCanceled ends a build on request.
 var errCanceled = op.Errorf(op.Canceled, "the build was canceled")
 
+// Options of a build.
+type Options = builder.Options
+
 // Start starts a prepared build. Done is closed when it has ended.
-func (s *Service) Start(ctx context.Context, id string, r recipe.Recipe, keep bool) (done <-chan struct{}, err error) {
+func (s *Service) Start(ctx context.Context, id string, r recipe.Recipe, o Options) (done <-chan struct{}, err error) {
 	owner, err := s.owner(ctx)
 	if err != nil {
 		return nil, err
@@ -86,9 +89,14 @@ func (s *Service) Start(ctx context.Context, id string, r recipe.Recipe, keep bo
 	if err := r.Validate(); err != nil {
 		return nil, op.Errorf(op.Invalid, "%w", err)
 	}
-	for i, step := range r.Steps {
-		if _, ok := s.Store.File(owner, step.Files); step.Kind == recipe.Copy && !ok {
-			return nil, op.Errorf(op.Invalid, "step %d (%.60q): upload its files first", i+1, step)
+	if err := checkSecrets(o.Secrets); err != nil {
+		return nil, err
+	}
+	for _, stage := range append(slices.Clip(r.Stages), recipe.Stage{Steps: r.Steps}) {
+		for i, step := range stage.Steps {
+			if _, ok := s.Store.File(owner, step.Files); step.Kind == recipe.Copy && step.From == "" && !ok {
+				return nil, op.Errorf(op.Invalid, "step %d (%.60q): upload its files first", i+1, step)
+			}
 		}
 	}
 	call := *op.CallOf(ctx)
@@ -103,7 +111,7 @@ func (s *Service) Start(ctx context.Context, id string, r recipe.Recipe, keep bo
 	var life context.Context
 	life, a.cancel = context.WithCancelCause(op.WithCall(s.Tasks.Context(), &call))
 	s.active[id] = a
-	if !s.Tasks.Go(func(context.Context) { s.run(life, b, keep, a) }) {
+	if !s.Tasks.Go(func(context.Context) { s.run(life, b, o, a) }) {
 		delete(s.active, id)
 		return nil, op.Errorf(op.Unavailable, "the hub is stopping")
 	}
@@ -111,7 +119,7 @@ func (s *Service) Start(ctx context.Context, id string, r recipe.Recipe, keep bo
 }
 
 // run executes a build.
-func (s *Service) run(ctx context.Context, b templatestore.Build, keep bool, a *active) {
+func (s *Service) run(ctx context.Context, b templatestore.Build, o Options, a *active) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.active, b.ID)
@@ -119,7 +127,7 @@ func (s *Service) run(ctx context.Context, b templatestore.Build, keep bool, a *
 		a.cancel(nil)
 		close(a.done)
 	}()
-	err := s.execute(ctx, &b, keep)
+	err := s.execute(ctx, &b, o)
 	b.Finished = time.Now().UTC()
 	if err == nil {
 		b.Status = templatestore.Ready
@@ -153,7 +161,7 @@ func (s *Service) append(b templatestore.Build, level, step, text string) {
 	s.Store.Append(b.Owner, b.ID, templatestore.Entry{Level: level, Step: step, Text: text})
 }
 
-func (s *Service) execute(ctx context.Context, b *templatestore.Build, keep bool) error {
+func (s *Service) execute(ctx context.Context, b *templatestore.Build, o Options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxBuild, op.Errorf(op.Exhausted, "the build did not end in %v", maxBuild))
 	defer cancel()
 	leave, err := s.builder.Enter(ctx, b.Owner)
@@ -165,11 +173,29 @@ func (s *Service) execute(ctx context.Context, b *templatestore.Build, keep bool
 	if err := s.Store.PutBuild(*b); err != nil {
 		return err
 	}
-	base, err := s.resolve(ctx, b.Owner, b.Recipe)
-	if err != nil {
-		return &builder.StepError{Step: "base", Message: s.reason(ctx, err).Message}
+	err = s.builder.Build(ctx, b, o)
+	if failed, ok := errors.AsType[*builder.BaseError](err); ok {
+		return &builder.StepError{Step: "base", Message: s.reason(ctx, failed.Err).Message}
 	}
-	return s.builder.Build(ctx, b, base, keep)
+	return err
+}
+
+// The limits of the secrets of a build.
+const (
+	maxSecrets = 32
+	maxSecret  = 64 << 10
+)
+
+func checkSecrets(secrets map[string]string) error {
+	if len(secrets) > maxSecrets {
+		return op.Errorf(op.Invalid, "%d secrets, more than %d", len(secrets), maxSecrets)
+	}
+	for id, value := range secrets {
+		if len(value) > maxSecret {
+			return op.Errorf(op.Invalid, "secret %.60s: longer than %d bytes", id, maxSecret)
+		}
+	}
+	return nil
 }
 
 // reason is why a build has failed, for its owner.
@@ -190,10 +216,10 @@ func (s *Service) reason(ctx context.Context, err error) templatestore.Reason {
 	return templatestore.Reason{Message: "the hub failed; its log has the details"}
 }
 
-// resolve resolves the base of a recipe.
-func (s *Service) resolve(ctx context.Context, owner string, r recipe.Recipe) (builder.Base, error) {
-	if r.Base.Template != "" {
-		_, b, err := s.current(owner, r.Base.Template)
+// Resolve implements builder.Sandboxes.
+func (s boxes) Resolve(ctx context.Context, owner string, from recipe.Base, fresh bool) (builder.Base, error) {
+	if from.Template != "" {
+		_, b, err := s.current(owner, from.Template)
 		if err != nil {
 			return builder.Base{}, err
 		}
@@ -204,13 +230,13 @@ func (s *Service) resolve(ctx context.Context, owner string, r recipe.Recipe) (b
 		return base, nil
 	}
 	var base builder.Base
-	ref, err := naming.ResolveImage(owner, r.Base.Image)
+	ref, err := naming.ResolveImage(owner, from.Image)
 	if err != nil {
 		return base, err
 	}
 	base.Origin.Image = ref
 	if ref == "" {
-		name := r.Base.Environment
+		name := from.Environment
 		if name == "" {
 			name = s.Environments.Defaults().Environment
 		}
@@ -227,7 +253,7 @@ func (s *Service) resolve(ctx context.Context, owner string, r recipe.Recipe) (b
 	}
 	room := s.Quota.OpenRoom(ctx, owner)
 	defer room.Release()
-	img, err := p.ResolveImage(sandbox.WithBudget(ctx, room.Budget), owner, ref, r.Force)
+	img, err := p.ResolveImage(sandbox.WithBudget(ctx, room.Budget), owner, ref, fresh)
 	if errors.Is(err, sandbox.ErrUnsupported) && ref == "" {
 		img, err = sandbox.ImageConfig{Digest: "unknown"}, nil
 	}

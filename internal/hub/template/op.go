@@ -36,7 +36,8 @@ func (s *Service) Ops() []op.Op {
 			Verb: "template build-get", ReadOnly: true, Doc: "Show a build of a template."}, s.GetBuild),
 		op.Stream[LogIn, templatestore.Entry](op.Spec{Name: "template_build_log", Access: op.AccessRead, Route: "GET " + builds + "/log",
 			Tag: "template", Verb: "template log", ReadOnly: true,
-			Doc: "Follow the log of a build as server-sent events until the build ends. Last-Event-ID resumes an interrupted stream."}, s.FollowLog),
+			Doc: "Follow the log of a build as server-sent events until the build ends. Last-Event-ID resumes an interrupted stream."},
+			s.FollowLog),
 		op.New(op.Spec{Name: "template_build_cancel", Route: "DELETE " + builds, Tag: "template", Verb: "template cancel",
 			Destructive: true, Doc: "Cancel a build. Its finished steps stay stored."}, s.Cancel),
 		op.New(op.Spec{Name: "template_list", Access: op.AccessRead, Tool: "listTemplates", Route: "GET " + all, Tag: "template",
@@ -54,19 +55,23 @@ func (s *Service) Ops() []op.Op {
 
 // BuildIn describes a build.
 type BuildIn struct {
-	Name   string               `path:"name" doc:"Name of the template, or NAME:TAG"`
-	Base   recipe.Base          `json:"base,omitempty" doc:"What it starts from; default: the default environment"`
-	Steps  []recipe.Step        `json:"steps" nullable:"true" maxItems:"500" doc:"Steps, in order"`
-	Start  string               `json:"start" default:"" nullable:"true" doc:"Shell command that runs in each sandbox"`
-	Ready  string               `json:"ready" default:"" nullable:"true" doc:"Shell command that succeeds when the start command is ready"`
-	Force  bool                 `json:"force" default:"false" nullable:"true" doc:"Run all steps again, and pull the image again"`
-	Login  bool                 `json:"login" default:"false" nullable:"true" doc:"Run steps in a login shell as the user \"user\", like E2B"`
-	Tags   []string             `json:"tags" nullable:"true" maxItems:"16" doc:"Additional tags"`
-	Keep   bool                 `json:"keep" default:"false" nullable:"true" doc:"Keep a copy of the sandbox of a failed step"`
-	Wait   bool                 `json:"wait" default:"false" nullable:"true" doc:"Reply when the build has ended"`
-	CPU    environment.Quantity `json:"cpu" default:"" nullable:"true" doc:"CPU limit of the build and of its sandboxes, such as 1000m"`
-	Memory environment.Quantity `json:"memory" default:"" nullable:"true" doc:"Memory limit of both, such as 1Gi"`
-	Disk   environment.Quantity `json:"disk" default:"" nullable:"true" doc:"Disk limit of both, such as 10Gi"`
+	Name   string         `path:"name" doc:"Name of the template, or NAME:TAG"`
+	Base   recipe.Base    `json:"base,omitempty" doc:"What it starts from; default: the default environment"`
+	Stages []recipe.Stage `json:"stages" nullable:"true" maxItems:"20" doc:"Disks to build first, as bases or sources of copies"`
+	Steps  []recipe.Step  `json:"steps" nullable:"true" maxItems:"500" doc:"Steps, in order"`
+	Start  string         `json:"start" default:"" nullable:"true" doc:"Shell command that runs in each sandbox"`
+	Ready  string         `json:"ready" default:"" nullable:"true" doc:"Shell command that succeeds when the start command is ready"`
+	Force  bool           `json:"force" default:"false" nullable:"true" doc:"Run all steps again, and pull the image again"`
+	Pull   bool           `json:"pull" default:"false" nullable:"true" doc:"Pull the images again"`
+	Login  bool           `json:"login" default:"false" nullable:"true" doc:"Run steps in a login shell as the user \"user\", like E2B"`
+	Tags   []string       `json:"tags" nullable:"true" maxItems:"16" doc:"Additional tags"`
+	// Secrets are not stored.
+	Secrets map[string]string    `json:"secrets" nullable:"true" doc:"Values of the secrets that steps mount, by ID"`
+	Keep    bool                 `json:"keep" default:"false" nullable:"true" doc:"Keep a copy of the sandbox of a failed step"`
+	Wait    bool                 `json:"wait" default:"false" nullable:"true" doc:"Reply when the build has ended"`
+	CPU     environment.Quantity `json:"cpu" default:"" nullable:"true" doc:"CPU limit of the build and of its sandboxes, such as 1000m"`
+	Memory  environment.Quantity `json:"memory" default:"" nullable:"true" doc:"Memory limit of both, such as 1Gi"`
+	Disk    environment.Quantity `json:"disk" default:"" nullable:"true" doc:"Disk limit of both, such as 10Gi"`
 }
 
 // StepOut is a finished step.
@@ -110,7 +115,8 @@ func (s *Service) Build(ctx context.Context, in BuildIn) (BuildOut, error) {
 	if err := amounts.Apply(&r); err != nil {
 		return BuildOut{}, op.Errorf(op.Invalid, "%w", err)
 	}
-	rec := recipe.Recipe{Base: in.Base, Steps: in.Steps, Start: in.Start, Ready: in.Ready, Force: in.Force, Login: in.Login}
+	rec := recipe.Recipe{Stages: in.Stages, Base: in.Base, Steps: in.Steps, Start: in.Start, Ready: in.Ready, Force: in.Force,
+		Pull: in.Pull, Login: in.Login}
 	if err := rec.Validate(); err != nil {
 		return BuildOut{}, op.Errorf(op.Invalid, "%w", err)
 	}
@@ -118,7 +124,7 @@ func (s *Service) Build(ctx context.Context, in BuildIn) (BuildOut, error) {
 	if err != nil {
 		return BuildOut{}, err
 	}
-	done, err := s.Start(ctx, b.ID, rec, in.Keep)
+	done, err := s.Start(ctx, b.ID, rec, Options{Keep: in.Keep, Secrets: in.Secrets})
 	if err != nil {
 		return BuildOut{}, err
 	}

@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,23 +20,44 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // machine records what builds do in sandboxes. The disk of a sandbox is the list of commands that ran on it.
 type machine struct {
-	mu     sync.Mutex
-	boxes  map[string][]string
-	layers map[string][]string
-	ran    []string
-	block  chan struct{} // if not nil, commands wait for it
-	began  chan struct{} // receives when a command begins
+	mu       sync.Mutex
+	boxes    map[string][]string
+	layers   map[string][]string
+	ran      []string
+	n        int
+	caches   map[string][]Cache // of sandboxes
+	mounted  map[string]bool
+	saved    []Saving
+	commands []Command
+	block    chan struct{} // if not nil, commands wait for it
+	began    chan struct{} // receives when a command begins
 }
 
 func newMachine() *machine {
-	return &machine{boxes: map[string][]string{}, layers: map[string][]string{}, began: make(chan struct{}, 1000)}
+	return &machine{boxes: map[string][]string{}, layers: map[string][]string{}, caches: map[string][]Cache{},
+		mounted: map[string]bool{}, began: make(chan struct{}, 1000)}
 }
 
-func (m *machine) Create(_ context.Context, b templatestore.Build, _ recipe.Base, layer string) (string, error) {
+func (m *machine) Resolve(_ context.Context, _ string, b recipe.Base, _ bool) (Base, error) {
+	if b.Image == "missing" {
+		return Base{}, errors.New("no such image")
+	}
+	return Base{ID: "base" + b.Image, Origin: b}, nil
+}
+
+func (m *machine) Create(_ context.Context, b templatestore.Build, d Disk) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := fmt.Sprint(b.ID, len(m.boxes))
-	m.boxes[id] = append([]string{}, m.layers[layer]...)
+	for _, c := range d.Caches {
+		if m.mounted[c.Volume] {
+			return "", fmt.Errorf("%s is mounted twice", c.Volume)
+		}
+		m.mounted[c.Volume] = true
+	}
+	m.n++
+	id := fmt.Sprint(b.ID, "-", m.n)
+	m.boxes[id] = append([]string{}, m.layers[d.Layer]...)
+	m.caches[id] = d.Caches
 	return id, nil
 }
 
@@ -52,8 +74,12 @@ func (m *machine) Run(ctx context.Context, id string, c Command, line func(strin
 	defer m.mu.Unlock()
 	command := c.Args[len(c.Args)-1]
 	m.ran = append(m.ran, command)
+	m.commands = append(m.commands, c)
 	m.boxes[id] = append(m.boxes[id], command)
 	line("output of " + command)
+	for _, secret := range c.Secrets {
+		line("the secret is " + secret.Value)
+	}
 	if command == "fail" {
 		return End{Code: 3}, nil
 	}
@@ -69,10 +95,17 @@ func (m *machine) Copy(_ context.Context, id string, t Transfer, files io.Reader
 	return nil, err
 }
 
-func (m *machine) Save(_ context.Context, _, id, layer string) (int64, error) {
+func (m *machine) Pack(_ context.Context, id string, _ []string) (io.ReadCloser, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.layers[layer] = append([]string{}, m.boxes[id]...)
+	return io.NopCloser(strings.NewReader(strings.Join(m.boxes[id], " "))), nil
+}
+
+func (m *machine) Save(_ context.Context, id string, s Saving) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.saved = append(m.saved, s)
+	m.layers[s.Layer] = append([]string{}, m.boxes[id]...)
 	return 10, nil
 }
 
@@ -82,6 +115,9 @@ func (m *machine) Delete(_ context.Context, id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.boxes, id)
+	for _, c := range m.caches[id] {
+		delete(m.mounted, c.Volume)
+	}
 }
 
 type rig struct {
@@ -114,7 +150,7 @@ func steps(commands ...string) (list []recipe.Step) {
 
 func (r *rig) build(owner, id string, rec recipe.Recipe) (templatestore.Build, error) {
 	b := templatestore.Build{ID: id, Owner: owner, Template: "t", Recipe: rec}
-	err := r.Build(context.Background(), &b, Base{ID: "base"}, true)
+	err := r.Build(context.Background(), &b, Options{Keep: true, Secrets: map[string]string{"key": "hunter22\nsecond line"}})
 	return b, err
 }
 
@@ -175,7 +211,8 @@ func TestFailure(t *testing.T) {
 	for range 2 {
 		_, err := r.build("ann", "b", recipe.Recipe{Steps: steps("one", "fail", "two")})
 		failed, ok := errors.AsType[*StepError](err)
-		if !ok || failed.Step != "2" || !strings.Contains(failed.Message, "exit code 3") || !strings.Contains(failed.Message, "cove shell kept") {
+		if !ok || failed.Step != "2" || !strings.Contains(failed.Message, "exit code 3") || !strings.Contains(failed.Message,
+			"cove shell kept") {
 			t.Fatalf("got %v, want the failure of step 2", err)
 		}
 		r.m.mu.Lock()
@@ -194,7 +231,7 @@ func TestSharedSteps(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
 		b := templatestore.Build{ID: "first", Owner: "ann", Recipe: recipe.Recipe{Steps: steps("one")}}
-		if err := r.Build(ctx, &b, Base{ID: "base"}, false); !errors.Is(err, context.Canceled) {
+		if err := r.Build(ctx, &b, Options{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want a cancellation", err)
 		}
 	})
@@ -211,6 +248,133 @@ func TestSharedSteps(t *testing.T) {
 	close(r.m.block)
 	wg.Wait()
 	r.want("all", "one", "two")
+}
+
+// TestStages: stages are built in order and only once, copies between them depend on the disk of their source, and no
+// sandbox stays.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rec := func(first string) recipe.Recipe {
+		return recipe.Recipe{Stages: []recipe.Stage{
+			{Name: "a", Base: recipe.Base{Image: "x"}, Steps: steps("A=1", first)},
+			{Name: "b", Base: recipe.Base{Stage: "a"}, Steps: steps("two")},
+		}, Base: recipe.Base{Image: "y"}, Steps: append(steps("three"), recipe.Step{Kind: recipe.Copy, Sources: []string{"x"}, To: "/y",
+			From: "b"},
+			recipe.Step{Kind: recipe.Copy, Sources: []string{"z"}, To: "/z", From: "a"}, recipe.Step{Kind: recipe.Run, Command: "four"})}
+	}
+	b, err := r.build("ann", "b1", rec("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.want("first", "one", "two", "three", "copy", "copy", "four")
+	if got := strings.Join(r.m.layers[b.Layer], ","); got != "three,copy /y 7,copy /z 3,four" || len(b.Config.Env) != 0 ||
+		b.Origin.Image != "y" {
+		t.Errorf("got %s, %+v, %+v", got, b.Config, b.Origin)
+	}
+	again, err := r.build("ann", "b2", rec("one"))
+	if err != nil || again.Layer != b.Layer {
+		t.Errorf("got %s, %v, want the layer %s", again.Layer, err, b.Layer)
+	}
+	r.want("again")
+	if _, err := r.build("ann", "b3", rec("other")); err != nil {
+		t.Fatal(err)
+	}
+	r.want("another first stage", "other", "two", "copy", "copy", "four")
+	var base *BaseError
+	if _, err := r.build("ann", "b4", recipe.Recipe{Stages: []recipe.Stage{{Name: "a",
+		Base: recipe.Base{Image: "missing"}}}}); !errors.As(err, &base) {
+		t.Errorf("got %v, want an error of the base", err)
+	}
+}
+
+func mounting(command string, mounts ...recipe.Mount) recipe.Step {
+	return recipe.Step{Kind: recipe.Run, Command: command, Mounts: mounts}
+}
+
+// TestSecrets: the value of a secret is in no log, record, error or key; a required secret must be given.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	secret := recipe.Mount{Kind: recipe.Secret, ID: "key", Required: true}
+	b, err := r.build("ann", "b1", recipe.Recipe{Steps: []recipe.Step{mounting("one", secret)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.m.commands[0].Secrets; len(got) != 1 || got[0].Value != "hunter22\nsecond line" {
+		t.Fatalf("the step got %+v", got)
+	}
+	if s := r.m.saved[0]; s.Secrets["key"] == "" || s.Since.IsZero() {
+		t.Errorf("the disk is saved without a search for the secret: %+v", s)
+	}
+	entries, _ := r.store.Entries("ann", "b1", 0, 100)
+	text, _ := json.Marshal([]any{entries, b})
+	if s := string(text); strings.Contains(s, "hunter22") || strings.Contains(s, "second line") || !strings.Contains(s,
+		"the secret is ***") {
+		t.Errorf("the log or record contains the secret: %s", s)
+	}
+	mask := newMask(map[string]string{"a": "hunter22"})
+	if got := mask.Replace("x aHVudGVyMjI= y"); got != "x *** y" {
+		t.Errorf("got %q for base64", got)
+	}
+	other := templatestore.Build{ID: "b2", Owner: "ann", Recipe: recipe.Recipe{Steps: []recipe.Step{mounting("one", secret)}}}
+	if err := r.Build(t.Context(), &other, Options{Secrets: map[string]string{"key": "rotated"}}); err != nil || !other.Steps[0].Cached {
+		t.Errorf("got %+v, %v: the key depends on the value", other.Steps, err)
+	}
+	other.Recipe.Steps[0].Command = "two"
+	if err := r.Build(t.Context(), &other, Options{}); err == nil || !strings.Contains(err.Error(), "key is required") {
+		t.Errorf("got %v without the secret", err)
+	}
+}
+
+// TestCaches: builds that use the same cache run one after the other, in any order of the caches.
+func TestCaches(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	x, y := recipe.Mount{Kind: recipe.Cache, Target: "/x"}, recipe.Mount{Kind: recipe.Cache, Target: "/y"}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		mounts := []recipe.Mount{x, y}
+		if i%2 == 1 {
+			mounts = []recipe.Mount{y, x}
+		}
+		wg.Go(func() {
+			list := []recipe.Step{mounting(fmt.Sprint("first", i), mounts...), mounting("same", x), mounting(fmt.Sprint("last", i))}
+			if _, err := r.build("ann", fmt.Sprint("b", i), recipe.Recipe{Steps: list}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(r.m.boxes) != 0 || len(r.m.mounted) != 0 || len(r.caches) != 0 {
+		t.Errorf("left behind: %v, %v, %v", r.m.boxes, r.m.mounted, r.caches)
+	}
+	for _, c := range r.m.commands {
+		if strings.HasPrefix(c.Args[2], "first") && len(c.Caches) != 2 {
+			t.Errorf("%s has the caches %+v", c.Args[2], c.Caches)
+		}
+	}
+}
+
+// TestVars: build arguments are variables of a step, and variables of the base take precedence.
+func TestVars(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := append(steps("A=env"), recipe.Step{Kind: recipe.Run, Command: "one", Vars: map[string]string{"A": "arg", "B": "arg"}})
+	b, err := r.build("ann", "b1", recipe.Recipe{Steps: s})
+	if got := r.m.commands[0].Env; err != nil || got["A"] != "env" || got["B"] != "arg" || b.Config.Env["B"] != "" {
+		t.Errorf("got %v, %v, %v", got, b.Config.Env, err)
+	}
+	s[1].Vars = map[string]string{"A": "other", "B": "arg"}
+	if b, err := r.build("ann", "b2", recipe.Recipe{Steps: s}); err != nil || !b.Steps[1].Cached {
+		t.Errorf("got %+v, %v: a hidden argument changes the key", b.Steps, err)
+	}
+	// A working directory that no step has created is created at the end.
+	b, err = r.build("ann", "b3", recipe.Recipe{Steps: append(s, recipe.Step{Kind: recipe.Workdir, Path: "/new"})})
+	last := r.m.commands[len(r.m.commands)-1]
+	if err != nil || last.Workdir != "/new" || len(b.Steps) != 4 {
+		t.Errorf("got %+v, %+v, %v, want a step that creates /new", last, b.Steps, err)
+	}
 }
 
 // TestEnter: the number of builds is bounded, for each owner and in total.
