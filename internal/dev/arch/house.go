@@ -55,6 +55,7 @@ api/op: api/tag
 filesystem/archive:
 filesystem/atomicfile:
 filesystem/buildcontext:
+recipe/dockerfile: recipe
 filesystem/inotify:
 filesystem/lockfile:
 network/certificate: filesystem/atomicfile

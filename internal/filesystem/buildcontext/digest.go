@@ -1,5 +1,6 @@
-// Package buildcontext handles the files of a build. It computes a digest of an archive that depends only on what a
-// build sees of it, with limits, and never unpacks it.
+// Package buildcontext handles the files of a build. On the machine of the user, it selects files of a folder with the rules
+// of .dockerignore and packs them. On the hub, it computes a digest of an archive that depends only on what a build sees of
+// it, with limits, and never unpacks it.
 package buildcontext
 
 import (
@@ -9,7 +10,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,14 +87,8 @@ func Digest(r io.Reader, l Limits) (digest string, size int64, err error) {
 		return "", 0, err
 	}
 	slices.SortStableFunc(list, func(a, b record) int { return cmp.Compare(a.Name, b.Name) })
-	all := sha256.New()
-	enc := json.NewEncoder(all)
-	for _, e := range list {
-		if err := enc.Encode(e); err != nil {
-			return "", 0, err
-		}
-	}
-	return hex.EncodeToString(all.Sum(nil)), size, nil
+	digest, err = sumOf(list)
+	return digest, size, err
 }
 
 func decompress(src *bufio.Reader) (plain io.Reader, done func(), err error) {
