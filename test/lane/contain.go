@@ -180,6 +180,7 @@ func killRun(dir string) {
 // runContained is the first process of the namespaces: it prepares them, runs the lane, and reaps
 // orphans. When it ends, the kernel ends all others.
 func runContained(dir string, args []string) (int, error) {
+	runtime.LockOSThread() // the control group namespace of prepare applies to the thread that starts the lane
 	if err := prepare(dir); err != nil {
 		return 0, fmt.Errorf("contain the tests: %w", err)
 	}
