@@ -188,7 +188,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	})
 	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
 	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv,
-		Markdown: host.Beside(helperName), Runner: a.runner, Log: a.logOf("convert"), Proxy: selectProxy(c),
+		Markdown: findHelper, Runner: a.runner, Log: a.logOf("convert"), Proxy: selectProxy(c),
 		Deny: isOwnAddress(c.Listen, c.Loopback)})
 	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion,
 		Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle,

@@ -17,6 +17,9 @@ import (
 // helperName is the program with the libraries that would slow down the start of a server.
 const helperName = "aio-markdown"
 
+// findHelper returns the path of the helper; empty if it is missing. make run builds it while the server runs.
+func findHelper() string { return host.Beside(helperName) }
+
 // selection evaluates an expression in the helper.
 type selection struct{ language, expression string }
 
@@ -32,7 +35,7 @@ func (s selection) Write(ctx context.Context, w io.Writer, json []byte) error {
 }
 
 func (s selection) run(ctx context.Context, json []byte, w io.Writer, flags ...string) error {
-	program := host.Beside(helperName)
+	program := findHelper()
 	if program == "" {
 		return fmt.Errorf("the program %s is missing; install it in the folder of aio", helperName)
 	}

@@ -259,7 +259,7 @@ case "$*" in *-m\ venv*) mkdir -p "$last/bin" && cp "$0" "$last/bin/pip" && cp "
 		t.Error("apt-get ran, want it not to")
 	}
 	made, err := os.ReadFile(filepath.Join(dir, "made"))
-	if want := "-s build PROGRAMS=./cmd/aio ./cmd/aio-markdown\n-s build\n"; err != nil || string(made) != want {
+	if want := "-s build PROGRAMS=./cmd/aio\n-s build\n"; err != nil || string(made) != want {
 		t.Errorf("got %q and error %v, want %q", made, err, want)
 	}
 }

@@ -31,8 +31,8 @@ import (
 type Config struct {
 	Home      string
 	Workspace string
-	Venv      string // Python environment with markitdown
-	Markdown  string // path of aio-markdown; empty: HTML and Excel files cannot be read
+	Venv      string        // Python environment with markitdown
+	Markdown  func() string // returns the path of aio-markdown; empty: HTML and Excel files cannot be read
 	Runner    *proc.Runner
 	Log       *slog.Logger
 

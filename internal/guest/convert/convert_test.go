@@ -64,7 +64,8 @@ func venv(t testing.TB) string {
 func newService(t testing.TB, change ...func(*Config)) *Service {
 	t.Helper()
 	runner := proc.New(proc.Config{})
-	c := Config{Home: t.TempDir(), Workspace: t.TempDir(), Markdown: reader(t), Runner: runner}
+	helper := reader(t)
+	c := Config{Home: t.TempDir(), Workspace: t.TempDir(), Markdown: func() string { return helper }, Runner: runner}
 	for _, f := range change {
 		f(&c)
 	}

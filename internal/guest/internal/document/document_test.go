@@ -40,7 +40,7 @@ func newReader(t testing.TB) Reader {
 	must(t, err)
 	helper := filepath.Join(t.TempDir(), "aio-markdown")
 	must(t, os.Symlink(self, helper))
-	return Reader{Runner: runner, Helper: Helper{Runner: runner, Program: helper}}
+	return Reader{Runner: runner, Helper: Helper{Runner: runner, Program: func() string { return helper }}}
 }
 
 func must(t testing.TB, err error) {

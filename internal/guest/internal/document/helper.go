@@ -14,7 +14,7 @@ import (
 // to be read in aio.
 type Helper struct {
 	Runner  *proc.Runner
-	Program string // its path; empty: not installed
+	Program func() string // returns its path; empty: not installed
 }
 
 // Job is one run of the helper.
@@ -28,7 +28,11 @@ type Job struct {
 // Run returns the output of the helper. The purpose, such as "convert page.html", is for error
 // messages. The helper limits its own memory and is killed when ctx ends.
 func (h Helper) Run(ctx context.Context, purpose string, j Job) ([]byte, error) {
-	if h.Program == "" || h.Runner == nil {
+	program := ""
+	if h.Program != nil && h.Runner != nil {
+		program = h.Program()
+	}
+	if program == "" {
 		return nil, op.Errorf(op.Unavailable, "cannot %s: the program aio-markdown is missing; install it in the folder of aio", purpose)
 	}
 	var env []string
@@ -36,7 +40,7 @@ func (h Helper) Run(ctx context.Context, purpose string, j Job) ([]byte, error) 
 		env = append(h.Runner.Environ(), "TMPDIR="+j.TempDir)
 	}
 	out := proc.NewCapture(j.MaxOutput, 0)
-	res, err := h.Runner.Run(ctx, proc.Command{Path: h.Program, Args: j.Args, Env: env, Stdin: j.Stdin, Stdout: out,
+	res, err := h.Runner.Run(ctx, proc.Command{Path: program, Args: j.Args, Env: env, Stdin: j.Stdin, Stdout: out,
 		Limit: 64 << 10, Grace: -1})
 	switch {
 	case err != nil:

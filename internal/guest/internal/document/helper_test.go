@@ -20,7 +20,7 @@ func script(t *testing.T, text string) Helper {
 	t.Cleanup(func() { must(t, runner.Close()) })
 	path := filepath.Join(t.TempDir(), "helper")
 	testenv.WriteProgram(t, path, []byte("#!/bin/sh\n"+text))
-	return Helper{Runner: runner, Program: path}
+	return Helper{Runner: runner, Program: func() string { return path }}
 }
 
 func TestHelper(t *testing.T) {
@@ -43,6 +43,16 @@ func TestHelper(t *testing.T) {
 		if e, ok := op.AsError(err); !ok || e.Code != want.code || !strings.Contains(e.Msg, want.msg) || strings.Contains(e.Msg, "more\n") {
 			t.Errorf("%s: got %v, want %s with %q", text, err, want.code, want.msg)
 		}
+	}
+	installed, path := script(t, "echo text"), ""
+	later := Helper{Runner: installed.Runner, Program: func() string { return path }}
+	_, err = later.Run(t.Context(), "read x", Job{MaxOutput: 100})
+	if e, ok := op.AsError(err); !ok || e.Code != op.Unavailable {
+		t.Errorf("before it is installed: got %v, want %s", err, op.Unavailable)
+	}
+	path = installed.Program()
+	if out, err := later.Run(t.Context(), "read x", Job{MaxOutput: 100}); err != nil || string(out) != "text\n" {
+		t.Errorf("after it was installed: got %q, %v, want its output", out, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
