@@ -39,6 +39,9 @@ func loadPrograms(cfg Config) programs {
 	p := programs{init: slices.Clone(cfg.Init), binds: make([]bind, len(cfg.Binds))}
 	use := []*string{&p.init[0]}
 	for i, b := range cfg.Binds {
+		if source, err := filepath.EvalSymlinks(b.Source); err == nil { // mounts do not follow links
+			b.Source = source
+		}
 		info, err := os.Stat(b.Source)
 		p.binds[i] = bind{b, err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0}
 		if p.binds[i].program {

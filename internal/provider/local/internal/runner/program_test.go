@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +12,22 @@ import (
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
+
+// TestLinkedFolder: a folder that sandboxes see may be a link, such as a Python environment in a cache.
+func TestLinkedFolder(t *testing.T) {
+	testenv.NeedRoot(t)
+	state, folder := t.TempDir(), t.TempDir()
+	link, program := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "init")
+	if err := errors.Join(os.Symlink(folder, link), os.WriteFile(program, []byte("init"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	p := loadPrograms(Config{Dir: state, Init: []string{program}, Binds: []Bind{{Source: link, Target: "/run/venv"}},
+		Log: slog.New(slog.DiscardHandler)})
+	defer unmountPrograms(state)
+	if p.binds[0].Source != folder {
+		t.Errorf("got %q, want %q", p.binds[0].Source, folder)
+	}
+}
 
 // TestProgramsInMemory: after a hub was killed the next one copies the programs again
 // and removes the old copies; closing removes everything.
