@@ -86,7 +86,7 @@ func exchange(port int, send []byte) ([]byte, error) {
 }
 
 // TestReverse: programs in a sandbox reach a server of the caller's machine, with half-closed connections, many at once. When the
-// caller ends, nothing listens any more.
+// caller ends, no listener remains.
 func TestReverse(t *testing.T) {
 	t.Parallel()
 	g := newRig(t).create(t, "a")

@@ -94,7 +94,7 @@ func (k *Kubernetes) ListenAsPods(port int) (net.Listener, error) {
 	}
 	out := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and the thread ends with this function: it is not of our network any more
+		runtime.LockOSThread() // and the thread ends with this function: it is no longer in our network
 		if err := unix.Setns(int(inside.Fd()), unix.CLONE_NEWNET); err != nil {
 			out <- result{nil, err}
 			return

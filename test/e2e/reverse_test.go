@@ -47,7 +47,7 @@ func expectForward(t *testing.T, lines *bufio.Reader) {
 }
 
 // TestReverseForward: programs in a sandbox reach a server of the caller's machine while cove port-forward -R runs, also after a
-// restart of the hub. When it is killed, nothing listens any more. Viewers and other tenants cannot use it.
+// restart of the hub. When it is killed, no listener remains. Viewers and other tenants cannot use it.
 func TestReverseForward(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl")

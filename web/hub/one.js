@@ -69,7 +69,7 @@ function Doing({ name, sb, show, reader, hub }) {
   return null;
 }
 
-/** Gone explains what happened to a sandbox that does not exist any more. @param {{ id: string, name: string, admin: boolean }} props */
+/** Gone explains what happened to a sandbox that no longer exists. @param {{ id: string, name: string, admin: boolean }} props */
 function Gone({ id, name, admin }) {
   const [past, set] = useState(/** @type {any} */ (undefined));
   const [record, setRecord] = useState(false);

@@ -35,6 +35,7 @@ var words = []Word{
 	{"gives back", "releases, or returns"}, {"given back", "released, or returned"}, {"give back", "release, or return"},
 	{"stays away", "stays absent"}, {"stay away", "stay absent"},
 	{"hark", "listen"}, {"deaf", "ignores, or rejects"},
+	{"any more", "no longer, or no … remains"}, {"nobody else", "a noun: no other caller"},
 	{"whatever", "any, or regardless of"}, {"wherever", "if, or where"},
 }
 

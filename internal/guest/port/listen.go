@@ -188,7 +188,7 @@ func (l *listener) add(id string, conn *net.TCPConn) {
 	l.waiting[id] = &arrival{conn: conn, port: l.port, of: l, end: time.AfterFunc(acceptWait, func() { l.refuse(id) })}
 }
 
-// refuse resets a connection that nobody takes.
+// refuse resets a connection that no listener accepts.
 func (l *listener) refuse(id string) {
 	if conn := l.take(id, l.port); conn != nil {
 		_ = conn.SetLinger(0)

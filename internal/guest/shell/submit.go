@@ -231,7 +231,7 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 	if t.marks.revoke(key, t.done) {
 		t.ss.mu.Lock()
 		defer t.ss.mu.Unlock()
-		c.key = "" // hooks of its line do not concern it any more
+		c.key = "" // hooks of its line no longer concern it
 		return c.hasStarted(), err
 	}
 	// It was about to run.

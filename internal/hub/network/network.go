@@ -121,7 +121,7 @@ func checkNewName(name string) error {
 	return nil
 }
 
-// ids returns the IDs of the networks of a sandbox, of which some may not exist any more.
+// ids returns the IDs of the networks of a sandbox, of which some may no longer exist.
 func ids(spec sandbox.Spec) []string {
 	if list := spec.Annotations[naming.AnnotationNetworks]; list != "" {
 		return strings.Split(list, ",")
@@ -165,7 +165,7 @@ func (s *Service) Assign(ctx context.Context, spec *sandbox.Spec, names []string
 	return nil
 }
 
-// add adds a network to a Spec, and drops those that do not exist any more.
+// add adds a network to a Spec, and drops those that no longer exist.
 func (s *Service) add(spec *sandbox.Spec, e entry) error {
 	if err := checkMember(spec.Name); err != nil {
 		return err

@@ -199,7 +199,7 @@ func (p *Proxy) Set(n sandbox.Network) error {
 
 var errNoAuthority = errors.New("rules with a method or path require a certificate authority that sandboxes trust")
 
-// cut closes connections that are not allowed any more, and others.
+// cut closes connections that are no longer allowed, and those that also selects.
 func (p *Proxy) cut(also func(*link) bool) {
 	p.mu.Lock()
 	rules := p.rules.Load()

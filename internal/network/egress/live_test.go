@@ -169,7 +169,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRulesHoldInsideTunnels: a host that is not allowed any more receives no request,
+// TestRulesHoldInsideTunnels: a host that is no longer allowed receives no request,
 // although the program's connection to the proxy is still open.
 func TestRulesHoldInsideTunnels(t *testing.T) {
 	t.Parallel()

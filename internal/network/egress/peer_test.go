@@ -18,7 +18,7 @@ import (
 )
 
 // TestPeers: programs reach a peer over every protocol, regardless of the rules, and never with a credential. Connections survive
-// a change of the rules. A name that stands for no peer any more is an ordinary name.
+// a change of the rules. A name that no longer stands for a peer is an ordinary name.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Pointer[http.Request]

@@ -173,7 +173,7 @@ func testImageUse(t *testing.T, k kit) {
 	if err := h.DeleteSnapshot(t.Context(), "bob", "s"); err != nil {
 		t.Error(err)
 	}
-	use("the owner of nothing any more", "bob", 0, 0)
+	use("the former owner", "bob", 0, 0)
 }
 
 // testNoImages: without a store all calls about images fail.

@@ -67,7 +67,7 @@ type offers[F any] struct {
 }
 
 // replace offers the features found. It omits names of the program itself and of other servers,
-// and removes features that were offered before and do not exist any more. refreshing of m is held.
+// and removes features that were offered before and no longer exist. refreshing of m is held.
 func (o *offers[F]) replace(m *mount, found map[string]F) {
 	offered := map[string]F{}
 	for _, name := range slices.Sorted(maps.Keys(found)) {

@@ -486,7 +486,7 @@ func exchange[R mcp.Result](m *mount, ctx context.Context, c client, f *run, in 
 	}
 }
 
-// discard removes a link that does not work, or is not used any more.
+// discard removes a link that does not work, or is no longer used.
 func (m *mount) discard(l *link) {
 	m.mu.Lock()
 	if m.control == l {

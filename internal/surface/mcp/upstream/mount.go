@@ -41,7 +41,7 @@ type mount struct {
 	why     string
 	settled chan struct{} // closed after the first attempt to connect
 	before  *mount        // the server that this one replaces
-	closed  chan struct{} // closed when nothing of the server is offered any more
+	closed  chan struct{} // closed when nothing of the server is offered
 	control *link         // lists the server's features and receives its notifications
 	links   map[any]*link // of clients, by their keys
 	refused string        // the version of the protocol that the server does not support
@@ -240,7 +240,7 @@ func (m *mount) refreshSoon() {
 	})
 }
 
-// refresh lists the features of the server and offers them. It removes those that do not exist any more.
+// refresh lists the features of the server and offers them. It removes those that no longer exist.
 func (m *mount) refresh(ctx context.Context) error {
 	m.refreshing.Lock()
 	defer m.refreshing.Unlock()

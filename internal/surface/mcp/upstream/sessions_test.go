@@ -174,7 +174,7 @@ func TestSessionIsKept(t *testing.T) {
 	}
 }
 
-// TestServerRestarts: a call succeeds although the server does not know the session any more.
+// TestServerRestarts: a call succeeds although the server no longer knows the session.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	s, p := newSessions(t, SessionsConfig{}), newPeer(t)

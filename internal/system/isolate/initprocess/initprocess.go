@@ -53,7 +53,7 @@ type initProcess struct {
 	began time.Time
 	set   protocol.Setup
 	log   *outputlog.Writer
-	// referee decides on the calls that the filter does not decide on.
+	// referee decides on the calls that the filter passes to it.
 	referee *referee.Referee
 	// rootless: the only user inside is that of the hub.
 	rootless bool
