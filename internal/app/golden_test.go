@@ -59,6 +59,13 @@ func TestGoldens(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Golden(t, root, "../web/guide/index.html", page)
+	pictures, err := guide.Screenshots(os.DirFS(filepath.Join(root, "docs")), page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range pictures {
+		testenv.Golden(t, root, "../web/guide/pictures/"+name, data)
+	}
 }
 
 // settingsPage lists the settings of a sandbox for readers.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/card"
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
@@ -97,7 +98,7 @@ func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
 const pagePolicy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri " +
 	"'none'; frame-ancestors 'none'"
 
-// pageText is the page of a refusal: title and content. formText is the content of the sign-in
+// pageText is the page of a refusal: title, content, icon and logo. formText is the content of the sign-in
 // page: error, base path, next page, detail, lifetime of a ticket, header and base URL.
 var (
 	//go:embed page.html
@@ -106,11 +107,16 @@ var (
 	formText string
 )
 
+// formatPage returns a page of this package with a title and content.
+func formatPage(title, content string) string {
+	return fmt.Sprintf(pageText, title, content, card.Icon, card.Logo)
+}
+
 // page returns the page that a person sees instead of JSON.
 func (g *Guard) page(r *http.Request, no *refusal) string {
 	detail := html.EscapeString(no.detail)
 	if no.status != http.StatusUnauthorized || !g.c.HasCredentials() {
-		return fmt.Sprintf(pageText, "Access denied", "<p>"+detail+".</p>")
+		return formatPage("Access denied", "<p>"+detail+".</p>")
 	}
 	header := `-H "Authorization: Bearer $TOKEN"`
 	if g.c.JWTPublicKey == nil && g.c.Token == "" && g.c.Identify == nil {
@@ -124,7 +130,7 @@ func (g *Guard) page(r *http.Request, no *refusal) string {
 		// The query is removed, because it may contain a credential.
 		next = strings.TrimLeft(withoutPass(r.URL.EscapedPath()), "/")
 	}
-	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()),
+	return formatPage("Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()),
 		html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
 }
 

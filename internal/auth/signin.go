@@ -64,7 +64,7 @@ func continueTo(w http.ResponseWriter, to string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	to = html.EscapeString(to)
-	fmt.Fprintf(w, pageText, "Signed in", `<meta http-equiv="refresh" content="0; url=`+to+`"><p><a href="`+to+`">Continue</a></p>`)
+	_, _ = fmt.Fprint(w, formatPage("Signed in", `<meta http-equiv="refresh" content="0; url=`+to+`"><p><a href="`+to+`">Continue</a></p>`))
 }
 
 // identifySecret identifies the sender of a secret of any kind.

@@ -66,7 +66,7 @@ await withPage(async (page) => {
   await page.goto(base);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
-  await page.getByRole("row", { name: /Choose a / }).waitFor();
+  await page.getByRole("row", { name: /Select a / }).waitFor();
   await quiet(page, "the dashboard");
   await page.getByRole("button", { name: "Wall", exact: true }).click();
   await page.locator(".tile img, .tile pre").first().waitFor();

@@ -1,6 +1,6 @@
 // What waits for a person, in one list for all sandboxes: connections that wait for approval, and an agent that waits for a captcha;
 // and denied connections in the view of a sandbox. What a sandbox sends is hostile.
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, hurry, until, withPage } from "./browser.mjs";
 
 const { KEY_URL: base, KEY: key } = process.env;
 const headers = { "X-API-Key": key, "Content-Type": "application/json" };
@@ -13,11 +13,12 @@ const run = async (path, body) => (await fetch(`${base}/sandbox/asks/v1/${path}`
 const connect = (host) => run("bash/exec", { command: `curl -s -m 100 -A '<img src=x onerror=attacked=1>' http://${host}/ >/dev/null; echo $?`, async_mode: true });
 
 await api("sandbox", { name: "asks", network: { mode: "ask" } });
-await withPage(async (page) => {
+await withPage(async (page, context) => {
+  await hurry(context);
   await page.goto(base);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
-  await page.getByRole("row", { name: /Choose asks / }).waitFor();
+  await page.getByRole("row", { name: /Select asks / }).waitFor();
 
   const bell = page.getByRole("button", { name: /^Needs attention|^Nothing needs/ });
   const panel = page.getByRole("region", { name: "Needs attention" });

@@ -104,7 +104,7 @@ async function visit(hub) {
     // The end: a reason, a way to the record, and no more requests.
     await call(hub, "DELETE", "/api/v1/sandbox/timed");
     await page.getByText(/^timed was deleted on .* UTC, because /).waitFor();
-    check((await page.getByRole("link", { name: "What happened" }).getAttribute("href")).startsWith(`${hub.at}/#sandbox/sb-`), "the hub's page is elsewhere");
+    check((await page.getByRole("link", { name: "Show details" }).getAttribute("href")).startsWith(`${hub.at}/#sandbox/sb-`), "the hub's page is elsewhere");
     check((await page.locator("footer").count()) === 0, "old measurements are shown");
     if (shots) await page.screenshot({ path: `${shots}/box-ended-${hub.named}.png` });
     if (hub.named) await axe(page, `deleted, ${hub.title}`);

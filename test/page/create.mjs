@@ -23,7 +23,7 @@ await withPage(async (page, context) => {
   const dialog = page.getByRole("dialog", { name: "New sandbox" });
   check(await dialog.getByRole("radio", { name: /^slim/ }).isChecked(), "the card's environment is not selected");
   await dialog.getByText("Advanced", { exact: true }).click();
-  check((await dialog.getByLabel("CPU limit, in cores").getAttribute("placeholder")) === "0.5" && (await dialog.getByLabel("Memory limit, in GB").getAttribute("placeholder")) === "0.25", "the placeholders are not the effective defaults");
+  check((await dialog.getByLabel("CPU limit (cores)").getAttribute("placeholder")) === "0.5" && (await dialog.getByLabel("Memory limit (GB)").getAttribute("placeholder")) === "0.25", "the placeholders are not the effective defaults");
   await audit(page, "the dialog with all fields");
 
   // Errors are at their field, which gets the focus.
@@ -33,13 +33,13 @@ await withPage(async (page, context) => {
   await dialog.getByText("Write labels as key=value").waitFor();
   await until("the focus is on the labels", () => page.evaluate(() => document.activeElement.getAttribute("name") === "labels"));
   await dialog.getByLabel("Labels").fill("team=growth");
-  await dialog.getByLabel("CPU limit, in cores").fill("9999");
+  await dialog.getByLabel("CPU limit (cores)").fill("9999");
   await dialog.getByRole("button", { name: "Create", exact: true }).click();
   await until("the error is at the CPU", () => page.evaluate(() => document.activeElement.getAttribute("name") === "cpu" && document.activeElement.getAttribute("aria-invalid") === "true"));
   await audit(page, "an error at a field");
-  await dialog.getByLabel("CPU limit, in cores").fill("0.25");
-  await dialog.getByLabel("If idle").selectOption("pause");
-  await dialog.getByLabel("Idle after, minutes").fill("5");
+  await dialog.getByLabel("CPU limit (cores)").fill("0.25");
+  await dialog.getByLabel("When idle").selectOption("pause");
+  await dialog.getByLabel("Idle timeout (minutes)").fill("5");
 
   const opening = context.waitForEvent("page");
   await dialog.getByRole("button", { name: "Create and open" }).click();
@@ -50,6 +50,32 @@ await withPage(async (page, context) => {
   check(made.name === "first" && made.environment === "slim" && made.cpu_limit === "250m" && made.labels.team === "growth" && made.idle_policy === "pause" && made.idle_timeout === 5, `created ${JSON.stringify(made)}`);
   await page.getByRole("heading", { level: 2, name: "first" }).waitFor();
   check((await page.title()) === "first – Cove", `the title is ${await page.title()}`);
+
+  // A volume, created on its page, and mounted by a new sandbox.
+  await page.getByRole("navigation", { name: "Parts", exact: true }).getByRole("link", { name: "Volumes" }).click();
+  await page.getByText("No volumes.").waitFor();
+  await page.getByRole("button", { name: "New volume" }).click();
+  await page.getByRole("dialog", { name: "New volume" }).getByLabel("Name").fill("models");
+  await page.keyboard.press("Enter");
+  await page.getByRole("cell", { name: "models", exact: true }).waitFor();
+  await page.getByRole("link", { name: "Sandboxes", exact: true }).click();
+  await page.getByRole("button", { name: "New sandbox" }).click();
+  await dialog.getByLabel("Name", { exact: true }).fill("second");
+  await dialog.getByText("Advanced", { exact: true }).click();
+  await dialog.getByLabel("Volume").selectOption("models");
+  await dialog.getByLabel("Mount path").fill("relative");
+  await dialog.getByRole("button", { name: "Create", exact: true }).click();
+  await until("the error is at the path", () => page.evaluate(() => document.activeElement.getAttribute("name") === "target" && document.activeElement.getAttribute("aria-invalid") === "true"));
+  await dialog.getByLabel("Mount path").fill("/data/models");
+  await dialog.getByLabel("Mount read-only").check();
+  await dialog.getByRole("button", { name: "Create", exact: true }).click();
+  const second = await until("the second sandbox", async () => (await list()).find((sb) => sb.name === "second"));
+  check(JSON.stringify(second.volumes) === JSON.stringify([{ name: "models", target: "/data/models", read_only: true }]), `the volumes are ${JSON.stringify(second.volumes)}`);
+  await page.goto(`${base}/#sandbox/${second.id}/settings`);
+  await page.getByText("models (read-only)").waitFor();
+  await page.goto(`${base}/#volumes`);
+  await page.getByRole("row", { name: /models/ }).getByRole("link", { name: "second" }).click();
+  await page.getByRole("heading", { level: 2, name: "second" }).waitFor();
 
   // The same name again.
   await page.getByRole("link", { name: "All sandboxes" }).click();

@@ -26,7 +26,7 @@ const tabTo = async (page, name) => {
   }
   throw new Error(`the keyboard does not reach ${name}`);
 };
-const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${name} `) });
+const row = (page, name) => page.getByRole("row", { name: new RegExp(`Select ${name} `) });
 
 // Programs that request / are redirected to the documentation.
 const program = await fetch(`${base}/`, { redirect: "manual", headers: { "X-API-Key": key } });
@@ -54,7 +54,7 @@ await withPage(async (page, context) => {
   await page.getByRole("button", { name: "New sandbox" }).click();
   await page.getByLabel("Name", { exact: true }).fill("crew");
   await page.getByText("Advanced", { exact: true }).click();
-  await page.getByLabel("How many").fill("3");
+  await page.getByLabel("Number of sandboxes").fill("3");
   await page.getByLabel("Network").selectOption("none");
   await audit(page, "the form of a new sandbox");
   await page.getByRole("button", { name: "Create", exact: true }).click();
@@ -73,10 +73,10 @@ await withPage(async (page, context) => {
   await row(page, "crew-1").getByText("paused").waitFor();
   await page.getByRole("button", { name: "Resume crew-1" }).click();
   await row(page, "crew-1").getByText("running").waitFor();
-  for (const name of ["crew-2", "crew-3"]) await page.getByLabel(`Choose ${name}`).check();
-  await page.getByRole("group", { name: "Chosen sandboxes" }).getByRole("button", { name: "Snapshot" }).click();
+  for (const name of ["crew-2", "crew-3"]) await page.getByLabel(`Select ${name}`).check();
+  await page.getByRole("group", { name: "Selected sandboxes" }).getByRole("button", { name: "Snapshot" }).click();
   await until("there are two snapshots", async () => (await api("snapshot")).length === 2);
-  await page.getByRole("group", { name: "Chosen sandboxes" }).getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("group", { name: "Selected sandboxes" }).getByRole("button", { name: "Delete" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await until("two are deleted", async () => (await names()).join() === "a,crew-1", names);
 
@@ -99,7 +99,7 @@ await withPage(async (page, context) => {
   await row(page, "typed").waitFor();
   await page.getByRole("dialog").waitFor({ state: "hidden" }); // the row may be there before the reply
   typed = await api("sandbox/typed");
-  await tabTo(page, "Choose typed");
+  await tabTo(page, "Select typed");
   await page.keyboard.press("Space");
   await tabTo(page, "Clear"); // in a round through the page
   for (const back of ["Delete", "Fork", "Snapshot"]) { await page.keyboard.press("Shift+Tab"); check(await page.evaluate((name) => document.activeElement.textContent === name, back), `Shift+Tab does not reach ${back}`); }
@@ -123,7 +123,7 @@ await withPage(async (page, context) => {
   await api("sandbox/typed", undefined, "DELETE");
 
   // The other pages of the dashboard.
-  for (const [name, text] of [["Snapshots", /crew-2-/], ["Records", "typed"], ["Secrets", "New secret"], ["Usage", /Memory in use/], ["Events", "existing"], ["Machine", "1 of 1 ready"], ["Machine", "state folder, closed to other users"]]) {
+  for (const [name, text] of [["Snapshots", /crew-2-/], ["Volumes", "No volumes."], ["Records", "typed"], ["Secrets", "New secret"], ["Usage", /Memory in use/], ["Events", "existing"], ["Machine", "1 of 1 ready"], ["Machine", "state folder, closed to other users"]]) {
     await page.getByRole("navigation", { name: "Parts", exact: true }).getByRole("link", { name }).click();
     await page.getByText(text).first().waitFor();
     await audit(page, name);
@@ -147,15 +147,19 @@ await withPage(async (page, context) => {
   await anna("sandbox", { name: "a" });
   const [hers] = await anna("sandbox");
   await page.getByRole("link", { name: "Sandboxes" }).click();
-  const herRow = page.getByRole("row", { name: /Choose a a running anna/ });
+  const herRow = page.getByRole("row", { name: /Select a a running anna/ });
   await herRow.getByRole("button", { name: "Pause a" }).click();
-  await page.getByRole("row", { name: /Choose a a paused anna/ }).waitFor();
+  await page.getByRole("row", { name: /Select a a paused anna/ }).waitFor();
   check((await api("sandbox/a")).status === "running" && (await anna("sandbox/a")).status === "paused", "another sandbox than the chosen one was paused");
   await anna(`sandbox/${hers.id}/snapshot`, { snapshot: "of-anna" });
   await page.getByRole("link", { name: "Snapshots" }).click();
   await page.getByRole("row", { name: /of-anna anna/ }).waitFor();
   await page.getByRole("link", { name: "Usage" }).click();
-  await page.getByRole("cell", { name: "anna", exact: true }).waitFor();
+  await page.getByRole("cell", { name: "anna", exact: true }).getByRole("link").click();
+  await page.getByRole("heading", { level: 2, name: "anna" }).waitFor();
+  await page.getByRole("region", { name: "Sandboxes" }).getByRole("link", { name: "a", exact: true }).waitFor();
+  await page.getByRole("region", { name: "Keys" }).getByRole("cell", { name: "user", exact: true }).waitFor();
+  await audit(page, "a tenant");
   await page.getByRole("link", { name: "Events" }).click();
   await page.getByRole("cell", { name: "anna", exact: true }).first().waitFor();
   await page.getByLabel("Events of").selectOption({ label: "crew-1" });
@@ -206,7 +210,7 @@ const [operators] = await api("sandbox");
 await api(`sandbox/${operators.id}/snapshot`, { snapshot: "of-operator" });
 await withPage(async (page) => {
   await signIn(page, tenantKey);
-  await page.getByRole("row", { name: /Choose a a paused/ }).waitFor();
+  await page.getByRole("row", { name: /Select a a paused/ }).waitFor();
   check((await page.getByRole("row").count()) === 2, "a tenant sees more than its own sandbox");
   check((await page.getByRole("link", { name: /Audit|Keys/ }).count()) === 0, "a tenant sees pages for administrators");
   await page.getByText("anna (user)").waitFor();

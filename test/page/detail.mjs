@@ -1,5 +1,6 @@
 // The view of one sandbox in the dashboard: usage against limits, a runaway process that is killed with three clicks from the table,
 // activity, logs, files, snapshots, settings, and why a sandbox ended.
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { audit, check, hurry, until, withPage } from "./browser.mjs";
 
@@ -15,7 +16,7 @@ const inside = async (name, path, body) => {
   check(reply.success === true, `${path}: ${JSON.stringify(reply)}`);
   return reply.data;
 };
-const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${name} `) });
+const row = (page, name) => page.getByRole("row", { name: new RegExp(`Select ${name} `) });
 const hostile = `<img src=x onerror="attacked=1">`;
 const trick = `${hostile}\u202etxt.exe\u001b[2J`;
 
@@ -67,12 +68,17 @@ await withPage(async (page, context) => {
   const saving = page.waitForEvent("download");
   await page.getByRole("button", { name: /^Download .*report-xxx.txt$/ }).click();
   check(readFileSync(await (await saving).path(), "utf8") === "changed", "the download differs from the file");
+  const packing = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download all" }).click();
+  const archive = await (await packing).path();
+  const packed = execFileSync("python3", ["-c", "import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); print(z.testzip()); [print(n, z.read(n)) for n in z.namelist()]", archive]).toString();
+  check(packed.startsWith("None\n") && /report-xxx\.txt b'changed'/.test(packed) && packed.includes("a'b&c.txt"), `the archive contains ${packed}`);
   await audit(page, "changed files");
   await page.getByRole("link", { name: "Settings" }).click();
   await page.getByText(hostile).first().waitFor();
   check((await page.locator("dd").filter({ hasText: "txt.exe" }).innerText()).includes("\\u202e"), "a direction character is not shown as a code");
-  await page.getByLabel("Idle after, minutes").fill("7");
-  await page.getByLabel("Ends in, minutes").fill("");
+  await page.getByLabel("Idle timeout (minutes)").fill("7");
+  await page.getByLabel("Timeout (minutes)", { exact: true }).fill("");
   await page.locator("select[name=idle_policy]").selectOption("pause");
   await page.getByRole("button", { name: "Save lifetime" }).click();
   await until("the lifetime is changed", async () => { const sb = await api("sandbox/worker"); return sb.idle_timeout === 7 && sb.idle_policy === "pause" && sb.expires_at === null; }, async () => JSON.stringify(await api("sandbox/worker")));
@@ -109,31 +115,7 @@ await withPage(async (page, context) => {
   }
   check((await api("sandbox/worker")).status === "paused", "a tab woke the sandbox");
 
-  // The runaway is visible in the table: its bar is full, and after half a minute the row says so. It runs since the story began.
-  await page.goto(`${base}/#sandboxes`);
-  const meter = page.getByRole("meter", { name: "CPU of runaway" });
-  await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
-  check((await row(page, "runaway").innerText()).includes("of 0.3 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
-  await row(page, "runaway").getByText("min left").waitFor();
-  await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
-  await page.getByRole("button", { name: "CPU", exact: true }).click();
-  await until("the busiest is first", async () => (await page.locator("tbody tr").first().innerText()).includes("runaway"));
-  await audit(page, "the table with a runaway");
-
-  // Three clicks: its CPU, Kill, and the confirmation.
-  await page.getByRole("link", { name: /^Processes of runaway/ }).click();
-  const kill = page.getByRole("row").filter({ hasText: "while :;" }).getByRole("button", { name: /^Kill/ });
-  await until("the runaway is the busiest process", async () => (await page.locator("tbody tr").first().innerText()).includes("while :;"));
-  await audit(page, "processes");
-  await kill.click();
-  await page.getByRole("dialog").getByRole("button", { name: "Kill" }).click();
-  await until("it is killed", async () => (await page.getByRole("row").filter({ hasText: "while :;" }).count()) === 0);
-  const server = page.getByRole("row").filter({ hasText: "part of the sandbox" });
-  check((await server.count()) >= 1 && (await server.getByRole("button").count()) === 0, "the server of the sandbox can be ended");
-
   // Why a sandbox ended: the open page says so, and the list of deleted ones with one click.
-  await page.goto(`${base}/#sandbox/${id}`);
-  await page.locator(".subject").getByText("paused", { exact: true }).waitFor();
   await api("sandbox/worker", undefined, "DELETE");
   await page.getByText(/worker was deleted/).waitFor();
   await page.getByText("its owner requested it").waitFor();
@@ -163,12 +145,34 @@ await withPage(async (page, context) => {
     await page.goto(`${base}/#sandbox/${sb.id}`);
     await page.locator(".ended").getByText(why).waitFor();
   }
+
+  // The runaway is visible in the table: its bar is full, and after half a minute the row says so. It runs since the story began.
   await page.goto(`${base}/#sandboxes`);
   check(!(await page.evaluate(() => globalThis.attacked)), "content of a sandbox ran in the page");
+  await page.getByRole("button", { name: "Table", exact: true }).click();
+  const meter = page.getByRole("meter", { name: "CPU of runaway" });
+  await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
+  check((await row(page, "runaway").innerText()).includes("of 0.3 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
+  await row(page, "runaway").getByText("min left").waitFor();
+  await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
+  await page.getByRole("button", { name: "CPU", exact: true }).click();
+  await until("the busiest is first", async () => (await page.locator("tbody tr").first().innerText()).includes("runaway"));
+  await audit(page, "the table with a runaway");
+
+  // Three clicks: its CPU, Kill, and the confirmation.
+  await page.getByRole("link", { name: /^Processes of runaway/ }).click();
+  const kill = page.getByRole("row").filter({ hasText: "while :;" }).getByRole("button", { name: /^Kill/ });
+  await until("the runaway is the busiest process", async () => (await page.locator("tbody tr").first().innerText()).includes("while :;"));
+  await audit(page, "processes");
+  await kill.click();
+  await page.getByRole("dialog").getByRole("button", { name: "Kill" }).click();
+  await until("it is killed", async () => (await page.getByRole("row").filter({ hasText: "while :;" }).count()) === 0);
+  const server = page.getByRole("row").filter({ hasText: "system process" });
+  check((await server.count()) >= 1 && (await server.getByRole("button").count()) === 0, "the server of the sandbox can be ended");
 
   // On a phone: cards, and the navigation at the bottom.
   await page.setViewportSize({ width: 390, height: 844 });
-  await page.getByRole("button", { name: "Table", exact: true }).click();
+  await page.goto(`${base}/#sandboxes`);
   await page.getByRole("link", { name: copy.name, exact: true }).waitFor();
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the cards are wider than the phone");
   await page.getByRole("button", { name: "More" }).click();

@@ -93,7 +93,7 @@ await withPage(async (page) => {
   await page.goto(guarded);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
-  await page.getByRole("row", { name: /Choose a / }).waitFor();
+  await page.getByRole("row", { name: /Select a / }).waitFor();
   await page.goto(`${guarded}/v1/docs#sandbox_list`);
   await page.getByRole("button", { name: "Credentials" }).click();
   await page.getByLabel("API key").fill(key);

@@ -18,7 +18,7 @@ await withPage(async (page) => {
   await page.goto(base);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
-  await page.getByRole("row", { name: /Choose a / }).waitFor();
+  await page.getByRole("row", { name: /Select a / }).waitFor();
 
   // Nothing listens on the port; the page opens the program as soon as it does.
   await run("python3 -m http.server 9100");

@@ -45,7 +45,7 @@ async function signIn(page) {
     await page.getByLabel("API key or token").fill(key);
     await page.keyboard.press("Enter");
   }
-  await page.getByRole("row", { name: /Choose a / }).waitFor();
+  await page.getByRole("row", { name: /Select a / }).waitFor();
 }
 
 const addressOf = (one) => `${one.at === "sandbox" ? sandbox : one.at === "watcher" ? "" : hub}${one.path.replace(/[A-Z]{3,}/, (word) => words[word] ?? word)}`;

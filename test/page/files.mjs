@@ -151,8 +151,8 @@ await withPage(async (page) => {
   await page.keyboard.type("not saved");
   const unsaved = page.getByRole("heading", { name: "● hello.py" });
   await unsaved.waitFor();
-  const question = page.getByRole("dialog", { name: "Drop your changes?" });
-  for (const name of ["Cancel", "Drop my changes"]) { // a rename asks before it discards unsaved changes
+  const question = page.getByRole("dialog", { name: "Discard changes?" });
+  for (const name of ["Cancel", "Discard"]) { // a rename asks before it discards unsaved changes
     await page.getByRole("tree").focus();
     await page.keyboard.press("F2");
     await question.getByRole("button", { name }).click();
@@ -189,7 +189,7 @@ await withPage(async (page) => {
   await next;
   await moving.open();
   await until("the slow file is gone", async () => (await item(page, "slow.txt").count()) === 0);
-  await page.getByText("Choose a file").waitFor();
+  await page.getByText("Select a file").waitFor();
   await page.getByRole("button", { name: "Undo" }).click();
   await item(page, "slow.txt").waitFor();
 

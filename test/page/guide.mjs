@@ -20,7 +20,7 @@ await withPage(async (page) => {
   await page.getByRole("navigation").getByRole("link", { name: "Files", exact: true }).click();
   await until("the chapter on files", async () => (await shown(page)).join() === "Files", () => shown(page));
   check((await page.locator(".block.shown:visible").first().textContent()).includes("import { call }"), "the language was forgotten");
-  check((await page.title()) === "Files · Guide", `title: ${await page.title()}`);
+  check((await page.title()) === "Files · Guide – Cove", `title: ${await page.title()}`);
 
   // Search in headings and text; a result opens its section, and the back button works.
   const search = page.getByLabel("Search the guide");
@@ -57,7 +57,7 @@ check(refused.status === 401, `without a key: got ${refused.status}, want 401`);
 for (const at of ["/guide", "/sandbox/a/guide"]) {
   const reply = await fetch(guarded + at, { headers: { "X-API-Key": key } });
   const policy = reply.headers.get("Content-Security-Policy") || "";
-  check(reply.status === 200 && (await reply.text()).includes("<title>Guide</title>"), `${at}: got ${reply.status}, want the guide`);
+  check(reply.status === 200 && (await reply.text()).includes("<title>Guide – Cove</title>"), `${at}: got ${reply.status}, want the guide`);
   check(policy.includes("default-src 'self'") && !policy.includes("unsafe"), `${at}: the policy is ${policy}`);
 }
 const outside = await fetch(`${guarded}/guide/..%2f..%2fhub/index.html`, { headers: { "X-API-Key": key } });

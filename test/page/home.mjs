@@ -7,7 +7,7 @@ const { URL: direct, PREFIX_URL: prefixed, CUT_URL: cuttable, CUT_CONTROL: contr
 const pane = (page, id) => page.locator(`.pane[data-pane=${id}]`);
 const frame = (page, id) => pane(page, id).frameLocator("iframe");
 const box = async (page, id) => (await pane(page, id).boundingBox());
-const post = async (path, body) => (await fetch(direct + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
+const post = async (path, body, base = direct) => (await fetch(base + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
 
 // Programs are redirected to the documentation; browsers get the page.
 const program = await fetch(`${direct}/`, { redirect: "manual" });
@@ -150,7 +150,8 @@ await withPage(async (page) => {
   await until("the desktop is free", async () => (await held()) !== "person", held);
 });
 
-// A lost connection is restored only once, even if the page watches an agent and the reason of the loss arrives later.
+// A lost connection is restored only once, even if the page watches an agent and the reason of the loss arrives later. No agent has
+// been at work in this sandbox: it would count as busy for half a minute.
 await withPage(async (page) => {
   await page.addInitScript(() => {
     const { setTimeout } = globalThis;
@@ -159,14 +160,14 @@ await withPage(async (page) => {
   });
   await page.goto(`${cuttable}/vnc/index.html?autoconnect=true&control=auto&bar=true&reconnect_delay=777`);
   await page.locator("body.connected").waitFor();
-  const holder = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
+  const holder = async () => (await (await fetch(`${cuttable}/v1/display/control`)).json()).data.holder;
   await until("nobody is at work", async () => (await holder()) === "nobody" && (await page.locator("#holder").textContent()) === "", holder);
   await page.locator("body.connected").waitFor(); // reconnected if it only watched before
   const reason = await gate(page, /\/auth\?wake=false$/, "", { only: 1 });
   await fetch(control, { method: "POST" });
   await reason.stopped();
   await until("the page shows that an agent works", async () => {
-    await post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
+    await post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 }, cuttable);
     return page.getByText("An agent is at work; you are watching").isVisible();
   });
   await page.locator("body.connected").waitFor();

@@ -51,7 +51,7 @@ func TestHome(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "Xtigervnc", "openbox")
 	address := serve(t)
-	through, control := cuttable(t, address)
+	through, control := cuttable(t, serve(t))
 	runStory(t, "home.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "CUT_URL="+through,
 		"CUT_CONTROL="+control)...)
 }

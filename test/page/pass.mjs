@@ -15,6 +15,14 @@ await withPage(async (page, context) => {
   check(/\/~[^/]+\/$/.test(address.pathname), `the page has no pass: ${address.pathname}`);
   const base = address.origin + address.pathname;
 
+  // Code to copy in the documentation works elsewhere: it has a place for a key, and no pass.
+  await page.goto(`${base}v1/docs#bash_exec`);
+  const code = await page.getByLabel("Code", { exact: true }).innerText();
+  check(code.includes(`${hub.url}/sandbox/held/v1/bash/exec`) && code.includes("X-API-Key: KEY") && !code.includes("~"), `the code is ${code}`);
+  await page.getByRole("button", { name: "Try it" }).click();
+  await page.getByText(/^200 OK/).waitFor();
+  await page.goto(base);
+
   // A copy of the address in another browser leads to the sign-in, on every page.
   const stranger = await context.browser().newContext();
   const other = await stranger.newPage();

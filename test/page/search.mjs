@@ -30,7 +30,7 @@ await withPage(async (page) => {
   await page.goto(base);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
-  await page.getByRole("row", { name: /Choose a / }).waitFor();
+  await page.getByRole("row", { name: /Select a / }).waitFor();
   await page.getByRole("navigation", { name: "Parts", exact: true }).getByRole("link", { name: "Activity" }).click();
   const found = page.getByRole("list", { name: "Entries, latest first" }).getByRole("listitem");
   await found.filter({ hasText: "asleep" }).first().waitFor(); // without a search: the latest

@@ -100,8 +100,8 @@ await withPage(async (page) => {
   await tile(page, 2).locator(".did").getByText("echo work").waitFor();
 
   // Several at once, from the wall.
-  for (const i of [5, 6, 7]) await page.getByLabel(`Choose ${name(i)}`, { exact: true }).check();
-  await page.getByRole("group", { name: "Chosen sandboxes" }).getByRole("button", { name: "Pause" }).click();
+  for (const i of [5, 6, 7]) await page.getByLabel(`Select ${name(i)}`, { exact: true }).check();
+  await page.getByRole("group", { name: "Selected sandboxes" }).getByRole("button", { name: "Pause" }).click();
   for (const i of [5, 6, 7]) await tile(page, i).getByText("paused").first().waitFor();
   check((await (await fetch(`${base}/api/v1/sandbox/${name(3)}`, { headers })).json()).data.status === "paused", "the wall woke a sandbox");
 }, { ignore: /status of 401/ });

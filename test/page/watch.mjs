@@ -72,7 +72,7 @@ await withPage(async (owner) => {
     await owner.getByText("Watch", { exact: true }).waitFor();
     await audit(owner, "links");
     await owner.getByRole("button", { name: /^Revoke the link Watch/ }).click();
-    await owner.getByText("No link to this sandbox works.").waitFor();
+    await owner.getByText("No active links.").waitFor();
     await page.getByRole("heading", { name: "This link has ended" }).waitFor();
   }, { viewport: { width: 390, height: 844 }, ignore: /status of 40[139]|CORS|Applying inline style/ }); // axe copies the style sheets of a page without origin
 }, { ignore: /status of 401/ });

@@ -81,7 +81,7 @@ const verbs = { delete: "Is deleted", stop: "Stops", pause: "Is paused" };
 function More({ doing, name }) {
   const [open, set] = useState(false);
   return html`<${IconButton} sign="more" label="More actions" aria-haspopup="dialog" onClick=${() => set(true)} />
-    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">The hub's page of this sandbox offers these actions.</p>${actions.map((action) => html`<a key=${action} class="button" href=${doing(action.toLowerCase())}>${action}</a>`)}<//>`}`;
+    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">These actions open on the hub.</p>${actions.map((action) => html`<a key=${action} class="button" href=${doing(action.toLowerCase())}>${action}</a>`)}<//>`}`;
 }
 
 /** Notice explains why the sandbox does not respond. @param {{ me: import("./identity.js").Identity | null, name: string, ended: string }} props */
@@ -89,7 +89,7 @@ function Notice({ me, name, ended }) {
   const [busy, set] = useState(false);
   const wake = () => { set(true); resume().catch(fail).finally(() => set(false)); };
   if (ended) {
-    return html`<div class="notice bad" role="alert"><span class="grow">${visible(sentence(name, ended))}</span>${me?.hub && html`<a class="button" href=${`${me.hub}#sandbox/${encodeURIComponent(me.id)}`}>What happened</a><a class="button" href=${me.hub}>All sandboxes</a>`}</div>`;
+    return html`<div class="notice bad" role="alert"><span class="grow">${visible(sentence(name, ended))}</span>${me?.hub && html`<a class="button" href=${`${me.hub}#sandbox/${encodeURIComponent(me.id)}`}>Show details</a><a class="button" href=${me.hub}>All sandboxes</a>`}</div>`;
   }
   if (!asleep(me)) return html`<div role="alert" class="unseen"></div>`;
   return html`<div class="notice" role="alert"><span class="grow">${name} is ${me?.state}${me?.message ? `: ${visible(me.message)}` : ""}. This page does not wake it.</span><button disabled=${busy} onClick=${wake}>${busy ? html`<span class="spin"></span>` : ""}${me?.state === "paused" ? "Resume" : "Start"}</button></div>`;

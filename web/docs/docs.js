@@ -1,5 +1,5 @@
 // The API reference: documents every operation and lets users try it. Generated from the OpenAPI document.
-import { Connection, Dialog, Sign, Toasts, fail, html, recall, remember, render, root, toast, useEffect, useMemo, useRef, useState } from "../../ui/ui.js";
+import { Connection, Dialog, Logo, Sign, Toasts, fail, html, recall, remember, render, root, toast, useEffect, useMemo, useRef, useState } from "../../ui/ui.js";
 import { Schema } from "./schema.js";
 import { languages } from "./snippet.js";
 
@@ -8,6 +8,8 @@ import { languages } from "./snippet.js";
 
 const maxShown = 200_000; // characters of a response
 const base = root.href.replace(/\/$/, "");
+/** The URL in code to copy lacks the pass of this page, which works only in this browser. */
+const shared = base.replace(/\/~[^/]+/, "");
 /** Credentials that the user entered. They are never stored. */
 const credentials = { token: "", key: "" };
 const credential = () => (credentials.token ? "Authorization" : credentials.key ? "X-API-Key" : "");
@@ -25,13 +27,13 @@ function App() {
   const words = search.toLowerCase().split(/\s+/);
   const shown = groups.map(([tag, list]) => /** @type {[string, Operation[]]} */ ([tag, list.filter((o) => words.every((w) => o.text.includes(w)))])).filter(([, list]) => list.length > 0);
   return html`
-    <header><h1>${doc ? doc.info.title : "API"} ${doc && html`<span class="tag">${doc.info.version}</span>`}</h1>
+    <header><a class="brand" href=${base + "/"} aria-label="Cove"><${Logo} />Cove</a><h1>API ${doc && html`<span class="tag">${doc.info.version}</span>`}</h1>
       <input type="search" placeholder="Search operations" aria-label="Search operations" value=${search} onInput=${(/** @type {any} */ e) => setSearch(e.target.value)} />
       <span class="links"><button class="plain" onClick=${() => setSigning(true)}><${Sign} of="key" />Credentials</button>
         <a class="button plain" href=${new URL("guide", root).href}>Guide</a><a class="button plain" href=${new URL("v1/openapi.json", root).href}>openapi.json</a></span></header>
     <${Connection} />
     <div id="frame"><nav aria-label="Groups">${shown.map(([tag, list]) => html`<a key=${tag} href=${`#group-${tag}`}><span>${tag}</span><span class="dim">${list.length}</span></a>`)}</nav>
-      <main>${!doc ? html`<div class="empty"><span class="spin"></span></div>` : shown.length === 0 ? html`<div class="empty">No operation matches.</div>`
+      <main>${!doc ? html`<div class="empty"><span class="spin"></span></div>` : shown.length === 0 ? html`<div class="empty">No matching operations.</div>`
         : shown.map(([tag, list]) => html`<section key=${tag} id=${`group-${tag}`}><h2>${tag}</h2>${list.map((o) => html`<${Row} key=${o.op.operationId} o=${o} schema=${schema} />`)}</section>`)}</main></div>
     ${signing && html`<${Credentials} onClose=${() => setSigning(false)} />`}
     <${Toasts} />`;
@@ -54,7 +56,7 @@ function groupsOf(doc) {
 function Credentials({ onClose }) {
   const field = (/** @type {"token" | "key"} */ name, /** @type {string} */ label) => html`<label class="field"><span>${label}</span>
     <input type="password" autocomplete="off" value=${credentials[name]} onInput=${(/** @type {any} */ e) => { credentials[name] = e.target.value; }} /></label>`;
-  return html`<${Dialog} title="Credentials" onClose=${onClose}><p class="dim">Not needed if you are signed in. They are kept in this page only.</p>
+  return html`<${Dialog} title="Credentials" onClose=${onClose}><p class="dim">Optional if you are signed in. Credentials stay on this page and are not stored.</p>
     ${field("key", "API key")}${field("token", "Bearer token")}<div class="actions"><button class="primary" onClick=${onClose}>Done</button></div><//>`;
 }
 
@@ -93,7 +95,7 @@ function Form({ o, schema }) {
   return html`<div class="inside"><p>${o.op.description}</p>
     ${first.length > 0 && list(first)}
     ${rest.length > 0 && html`<details class="rest"><summary>${rest.length} optional ${rest.length === 1 ? "field" : "fields"}: <span class="dim">${rest.map((f) => f.name).join(", ")}</span></summary>${list(rest)}</details>`}
-    <${Code} call=${call} />
+    <${Code} call=${schema.compose(shared, o.method, o.path, fields, values)} />
     <div class="row"><button class="primary" onClick=${send}><${Sign} of="play" />Try it</button>${reply?.busy && html`<button onClick=${stop}>Stop</button>`}</div>
     ${reply && html`<div class="reply" role="status"><span class="dim">${reply.head}</span>${reply.picture ? html`<img src=${reply.picture} alt="Reply" />` : reply.text && html`<pre tabindex="0">${reply.text}</pre>`}</div>`}</div>`;
 }
@@ -143,8 +145,8 @@ function Input({ field, schema, value, onValue }) {
 function Code({ call }) {
   const [kept, choose] = useState(recall("docs-language", "curl"));
   const language = kept in languages ? kept : "curl";
-  const text = languages[language](call, credential());
-  const copy = () => (navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error("no clipboard"))).then(() => toast("Copied."), () => toast("The browser does not allow to copy here: mark the text."));
+  const text = languages[language](call, credential() || (shared === base ? "" : "X-API-Key"));
+  const copy = () => (navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error("no clipboard"))).then(() => toast("Copied."), () => toast("Cannot access the clipboard. Select the text and copy it."));
   return html`<div class="code"><div class="row"><div class="pair" role="group" aria-label="Language">${Object.keys(languages).map((name) => html`<button key=${name} class="plain" aria-pressed=${String(name === language)} onClick=${() => { choose(name); remember("docs-language", name); }}>${name}</button>`)}</div>
     <button class="plain" onClick=${copy}><${Sign} of="copy" />Copy</button></div><pre tabindex="0" aria-label="Code">${text}</pre></div>`;
 }

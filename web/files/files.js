@@ -157,9 +157,9 @@ function App() {
         ${query.trim() ? html`<${Results} root=${root} query=${query.trim()} onOpen=${show} />` : html`<${Tree} tree=${tree} root=${root} shown=${open.path} onOpen=${show} over=${over} onRename=${act.rename} onDelete=${act.remove} />`}
       </nav>
       ${open.path ? html`<${View} key=${open.path} path=${open.path} line=${open.line} changed=${(changes[open.path] || 0) + (changes[""] || 0)} leaving=${Boolean(leaving) && within(open.path, leaving)} onBack=${() => show("")} onDirty=${setDirty} />`
-        : html`<section class="view" aria-label="File"><div class="empty grow"><${Sign} of="files" /><div>Choose a file, or drop files and folders here to upload them.</div></div></section>`}
+        : html`<section class="view" aria-label="File"><div class="empty grow"><${Sign} of="files" /><div>Select a file, or drop files and folders here to upload them.</div></div></section>`}
     </main>
-    ${sure && html`<${Ask} title="Drop your changes?" text="Your changes are not saved." action="Drop my changes" danger onYes=${sure.run} onClose=${() => setSure(null)} />`}
+    ${sure && html`<${Ask} title="Discard changes?" text="You have unsaved changes." action="Discard" danger onYes=${sure.run} onClose=${() => setSure(null)} />`}
     ${clash && html`<${Clash} clash=${clash} onClose=${() => setClash(null)} />`}
     ${ask && html`<${Name} ask=${ask} onClose=${() => setAsk(null)} />`}
     <${Toasts} />`;

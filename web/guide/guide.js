@@ -27,7 +27,7 @@ function show() {
   const target = document.getElementById(location.hash.slice(1)); // all identifiers are plain letters
   const chapter = target?.closest(".chapter") || chapters[0];
   for (const other of chapters) other.classList.toggle("shown", other === chapter);
-  document.title = `${chapter.querySelector("h2")?.textContent} · Guide`;
+  document.title = `${chapter.querySelector("h2")?.textContent} · Guide – Cove`;
   for (const link of contents.querySelectorAll("a")) {
     const current = link.hash === `#${chapter.id}`;
     if (current) link.setAttribute("aria-current", "page");

@@ -22,13 +22,13 @@ export function Cards({ list, chosen, onChoose, hub }) {
 
 // Words in errors of the hub, and the fields that they concern.
 /** @type {[RegExp, string][]} */
-const words = [[/\bimage|registry|manifest|pull\b/i, "image"], [/\bcpu/i, "cpu"], [/\bmemory/i, "memory"], [/\bdisk/i, "disk"], [/\blabel/i, "labels"], [/\ballow|egress|host\b/i, "allow"], [/\btimeout/i, "timeout"], [/\bsnapshot/i, "from_snapshot"], [/\bname|already exists/i, "name"]];
+const words = [[/\bvolume/i, "target"], [/\bimage|registry|manifest|pull\b/i, "image"], [/\bcpu/i, "cpu"], [/\bmemory/i, "memory"], [/\bdisk/i, "disk"], [/\blabel/i, "labels"], [/\ballow|egress|host\b/i, "allow"], [/\btimeout/i, "timeout"], [/\bsnapshot/i, "from_snapshot"], [/\bname|already exists/i, "name"]];
 
 /** fieldOf returns the field that an error concerns; empty: unknown. @param {string} message */
 const fieldOf = (message) => words.find(([word]) => word.test(message))?.[1] || "";
 
 /** @type {[number, string][]} */
-const times = [[-1, "Until I delete it"], [60, "1 hour"], [480, "8 hours"], [1440, "1 day"]];
+const times = [[-1, "never"], [60, "after 1 hour"], [480, "after 8 hours"], [1440, "after 1 day"]];
 
 /** bodyOf returns the request for the values of the form, or the field that is invalid. @param {FormData} data @returns {{ body: Record<string, any>, count: number, fault?: [string, string] }} */
 function bodyOf(data) {
@@ -44,6 +44,7 @@ function bodyOf(data) {
   if (text("idle_policy")) body.idle_policy = text("idle_policy");
   if (text("idle_timeout")) body.idle_timeout = Number(text("idle_timeout"));
   if (text("mode")) body.network = { mode: text("mode"), ...(text("allow") ? { allow: text("allow").split(/[\s,]+/).filter(Boolean) } : {}) };
+  if (text("volume")) body.volumes = [{ name: text("volume"), target: text("target"), read_only: Boolean(text("read_only")) }];
   if (data.getAll("secrets").length) body.secrets = data.getAll("secrets");
   if (text("labels")) {
     body.labels = {};
@@ -62,6 +63,8 @@ export function Create({ onClose, hub, environment = "" }) {
   const [chosen, choose] = useState(environment || hub.defaults.environment);
   const [secrets, setSecrets] = useState(/** @type {any[]} */ ([]));
   const [snapshots, setSnapshots] = useState(/** @type {any[]} */ ([]));
+  const [volumes, setVolumes] = useState(/** @type {any[]} */ ([]));
+  const [volume, setVolume] = useState("");
   const [mode, setMode] = useState("");
   const [busy, setBusy] = useState(false);
   const [fault, setFault] = useState(["", ""]);
@@ -69,6 +72,7 @@ export function Create({ onClose, hub, environment = "" }) {
   useEffect(() => {
     call(api("secret")).then(setSecrets).catch(() => {});
     call(api("snapshot")).then(setSnapshots).catch(() => {});
+    call(api("volume")).then(setVolumes).catch(() => {});
   }, []);
   const own = useMemo(() => environments?.find((e) => e.name === chosen), [environments, chosen]);
   const refuse = (/** @type {string} */ name, /** @type {string} */ text) => {
@@ -104,22 +108,24 @@ export function Create({ onClose, hub, environment = "" }) {
   const size = (/** @type {"cpu_limit" | "memory_limit" | "disk_limit"} */ name) => quantity(own?.[name] || hub.defaults[name], name === "cpu_limit").replace(/ .*/, "").replace("–", "no limit");
   return html`<${Dialog} title="New sandbox" onClose=${onClose}><form onSubmit=${submit}>
     ${environments && environments.length > 0 && html`<${Cards} list=${environments} chosen=${chosen} onChoose=${choose} hub=${hub} />`}
-    ${field("name", "Name", { placeholder: "chosen for you", autofocus: true, ...nameRule })}
+    ${field("name", "Name", { placeholder: "generated if empty", autofocus: true, ...nameRule })}
     <details open=${more} onToggle=${(/** @type {any} */ e) => setMore(e.target.open)}><summary>Advanced</summary><div class="form">
-      ${field("cpu", "CPU limit, in cores", { type: "number", min: 0.05, step: 0.05, placeholder: size("cpu_limit") })}
-      ${field("memory", "Memory limit, in GB", { type: "number", min: 0.06, step: 0.01, placeholder: gigabytes(own?.memory_limit || hub.defaults.memory_limit) })}
-      ${field("disk", "Disk limit, in GB", { type: "number", min: 0.1, step: 0.1, placeholder: gigabytes(own?.disk_limit || hub.defaults.disk_limit) })}
-      <label class="field"><span>Lives</span><select name="timeout">${times.filter(([n]) => n <= hub.defaults.max_timeout).map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select></label>
-      <label class="field"><span>If idle</span><select name="idle_policy"><option value="">stop (default)</option><option value="pause">pause</option><option value="delete">delete</option></select></label>
-      ${field("idle_timeout", "Idle after, minutes", { type: "number", min: 0.1, step: "any", placeholder: hub.defaults.idle_timeout > 0 ? String(hub.defaults.idle_timeout) : "never" })}
-      ${field("count", "How many", { type: "number", min: 1, max: 100, placeholder: "1" })}
+      ${field("cpu", "CPU limit (cores)", { type: "number", min: 0.05, step: 0.05, placeholder: size("cpu_limit") })}
+      ${field("memory", "Memory limit (GB)", { type: "number", min: 0.06, step: 0.01, placeholder: gigabytes(own?.memory_limit || hub.defaults.memory_limit) })}
+      ${field("disk", "Disk limit (GB)", { type: "number", min: 0.1, step: 0.1, placeholder: gigabytes(own?.disk_limit || hub.defaults.disk_limit) })}
+      <label class="field"><span>Delete</span><select name="timeout">${times.filter(([n]) => n <= hub.defaults.max_timeout).map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select></label>
+      <label class="field"><span>When idle</span><select name="idle_policy"><option value="">stop (default)</option><option value="pause">pause</option><option value="delete">delete</option></select></label>
+      ${field("idle_timeout", "Idle timeout (minutes)", { type: "number", min: 0.1, step: "any", placeholder: hub.defaults.idle_timeout > 0 ? String(hub.defaults.idle_timeout) : "never" })}
+      ${field("count", "Number of sandboxes", { type: "number", min: 1, max: 100, placeholder: "1" })}
       ${field("labels", "Labels", { placeholder: "team=growth, run=7" })}
-      ${field("image", "Or an image", { placeholder: own?.image || "such as python:3.13" })}
-      <label class="field"><span>From a snapshot</span><select name="from_snapshot"><option value="">none</option>${snapshots.map((s) => html`<option>${s.name}</option>`)}</select></label>
-      <label class="field"><span>Network</span><select name="mode" value=${mode} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="">${`default (${hub.defaults.network})`}</option><option value="open">open</option><option value="allow">only some hosts</option><option value="none">none</option></select></label>
+      ${field("image", "Container image", { placeholder: own?.image || "such as python:3.13" })}
+      <label class="field"><span>Snapshot</span><select name="from_snapshot"><option value="">none</option>${snapshots.map((s) => html`<option>${s.name}</option>`)}</select></label>
+      <label class="field"><span>Volume</span><select name="volume" value=${volume} onChange=${(/** @type {any} */ e) => setVolume(e.target.value)}><option value="">none</option>${volumes.map((v) => html`<option>${v.name}</option>`)}</select></label>
+      ${volume && html`${field("target", "Mount path", { required: true, defaultValue: `/data/${volume}` })}<label class="check"><input type="checkbox" name="read_only" />Mount read-only</label>`}
+      <label class="field"><span>Network</span><select name="mode" value=${mode} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="">${`default (${hub.defaults.network})`}</option><option value="open">open</option><option value="allow">allowed hosts only</option><option value="none">none</option></select></label>
       ${mode === "allow" && field("allow", "Allowed hosts", { placeholder: "example.com, *.example.org", required: true })}
       ${secrets.length > 0 && html`<fieldset class="wide row"><legend>Secrets</legend>${secrets.map((s) => html`<label class="check"><input type="checkbox" name="secrets" value=${s.name} />${s.name}</label>`)}</fieldset>`}</div>
-      <p class="dim small">If it is idle for ${span(Math.max(0, hub.defaults.idle_timeout) * 60)} it stops, and the next use starts it. It is deleted after a week without use.</p></details>
+      <p class="dim small">By default, a sandbox stops after ${span(Math.max(0, hub.defaults.idle_timeout) * 60)} without use and starts again on the next use. It is deleted after a week without use.</p></details>
     ${fault[1] && !fault[0] && html`<p class="bad" role="alert">${fault[1]}</p>`}
     <div class="actions"><button type="button" onClick=${onClose}>Cancel</button><button value="stay" disabled=${busy}>Create</button><button class="primary" value="open" disabled=${busy}>${busy ? "Creating…" : "Create and open"}</button></div></form><//>`;
 }
@@ -148,5 +154,5 @@ export function Empty({ hub, onCreate }) {
     <div class="environments">${environments.map((e) => html`<button key=${e.name} class="kind environment" onClick=${() => onCreate(e.name)}><${Sign} of="plus" /><span class="grow"><b>${e.name}</b><span class="dim">${e.description || e.image || "Terminal, files, Python, JavaScript, browser and desktop"}</span><span class="dim small">${sizesOf(e, hub)}</span></span></button>`)}</div>
     <h3>Or from a program</h3><div class="row"><div class="pair" role="group" aria-label="Language">${Object.keys(snippets).map((name) => html`<button key=${name} aria-pressed=${String(kind === name)} onClick=${() => setKind(name)}>${name}</button>`)}</div><span class="grow"></span><${CopyButton} text=${snippets[kind]} /></div>
     <pre class="snippet" tabindex="0" aria-label=${`Example in ${kind}`}>${snippets[kind]}</pre>
-    <p class="dim">The <a href=${at("guide").href}>guide</a> explains the rest.</p></div>`;
+    <p class="dim">The <a href=${at("guide").href}>guide</a> has more examples.</p></div>`;
 }

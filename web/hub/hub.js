@@ -7,10 +7,12 @@ import { One } from "./one.js";
 import { Keys as Shortcuts } from "./palette.js";
 import { Records } from "./record.js";
 import { Search } from "./search.js";
-import { Audit, Events, Keys, Machine, Secrets, Snapshots, Usage } from "./rest.js";
+import { Audit, Events, Keys, Machine, Secrets, Snapshots } from "./rest.js";
+import { Usage } from "./tenant.js";
+import { Volumes } from "./volume.js";
 
 /** @type {[string, string, any, boolean?][]} id, name, component, whether it requires keys and an administrator */
-const places = [["sandboxes", "Sandboxes", Sandboxes], ["activity", "Activity", Search], ["snapshots", "Snapshots", Snapshots], ["records", "Records", Records], ["secrets", "Secrets", Secrets], ["usage", "Usage", Usage], ["keys", "Keys", Keys, true], ["events", "Events", Events], ["audit", "Audit", Audit], ["machine", "Machine", Machine]];
+const places = [["sandboxes", "Sandboxes", Sandboxes], ["activity", "Activity", Search], ["snapshots", "Snapshots", Snapshots], ["volumes", "Volumes", Volumes], ["records", "Records", Records], ["secrets", "Secrets", Secrets], ["usage", "Usage", Usage], ["keys", "Keys", Keys, true], ["events", "Events", Events], ["audit", "Audit", Audit], ["machine", "Machine", Machine]];
 const adminOnly = ["keys", "audit"];
 const notForReaders = ["activity", "records"];
 

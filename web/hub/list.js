@@ -50,7 +50,7 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
   useEffect(() => remember("hub-view", view), [view]);
   useEffect(() => remember("hub-order", order), [order]);
   const shown = useMemo(() => sorted((all || []).filter((sb) => wordsOf(sb).includes(text.toLowerCase())), usage, order.by, order.down), [all, text, usage, order]);
-  const chosen = shown.filter((sb) => picked[sb.id]);
+  const selected = shown.filter((sb) => picked[sb.id]);
   const pick = (/** @type {Sandbox[]} */ list, /** @type {boolean} */ on) => setPicked((old) => ({ ...old, ...Object.fromEntries(list.map((sb) => [sb.id, on])) }));
   const actions = actionsOf(setDialog);
   const owners = admin && hub.tenants; // otherwise all sandboxes have the same
@@ -60,7 +60,7 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
       <input type="search" id="filter" placeholder="Filter" aria-label="Filter sandboxes" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
       <div class="pair" role="group" aria-label="Show as">${views.map(([name, sign, title]) => html`<button key=${name} aria-pressed=${String(view === name)} onClick=${() => setView(name)}><${Sign} of=${sign} />${title}</button>`)}</div>
       ${!reader && html`<button class="primary" onClick=${() => create()}><${Sign} of="plus" />New sandbox</button>`}</div>
-    ${chosen.length > 0 && view !== "deleted" && html`<${Several} chosen=${chosen} actions=${actions} onClear=${() => setPicked({})} />`}
+    ${selected.length > 0 && view !== "deleted" && html`<${Several} selected=${selected} actions=${actions} onClear=${() => setPicked({})} />`}
     ${view === "deleted" ? html`<${Deleted} admin=${admin} text=${text.toLowerCase()} />`
       : !all ? html`<div class="empty"><span class="spin"></span></div>`
       : shown.length === 0 ? all.length === 0 && !reader ? html`<${Empty} hub=${hub} onCreate=${create} />` : html`<div class="card empty">${all.length ? "No sandbox matches the filter." : "There are no sandboxes yet."}</div>`
@@ -69,10 +69,10 @@ export function Sandboxes({ admin, all, usage, hub, reader }) {
     ${dialog}`;
 }
 
-/** Several shows the actions for the chosen sandboxes. @param {any} props */
-function Several({ chosen, actions, onClear }) {
-  const button = (/** @type {string} */ name, /** @type {string} */ title, kind = "") => html`<button class=${kind} onClick=${() => actions[name](chosen)}>${title}</button>`;
-  return html`<div class="several" role="group" aria-label="Chosen sandboxes"><b>${chosen.length} chosen</b>
+/** Several shows the actions for the selected sandboxes. @param {any} props */
+function Several({ selected, actions, onClear }) {
+  const button = (/** @type {string} */ name, /** @type {string} */ title, kind = "") => html`<button class=${kind} onClick=${() => actions[name](selected)}>${title}</button>`;
+  return html`<div class="several" role="group" aria-label="Selected sandboxes"><b>${selected.length} selected</b>
     ${button("pause", "Pause")}${button("resume", "Resume")}${button("snapshot", "Snapshot")}${button("fork", "Fork")}${button("delete", "Delete", "danger")}
     <button class="plain" onClick=${onClear}>Clear</button></div>`;
 }
@@ -87,8 +87,8 @@ function Head({ by, title, order, onOrder }) {
 function Table({ list, usage, picked, onPick, admin, actions, order, onOrder, reader }) {
   const head = (/** @type {string} */ by, /** @type {string} */ title) => html`<${Head} by=${by} title=${title} order=${order} onOrder=${onOrder} />`;
   return html`<div class="board cards" tabindex="0" role="region" aria-label="Table of sandboxes"><table>
-    <thead><tr><th><input type="checkbox" aria-label="Choose all" checked=${list.every((/** @type {Sandbox} */ sb) => picked[sb.id])} onChange=${(/** @type {any} */ e) => onPick(list, e.target.checked)} /></th>
-      ${head("name", "Name")}${head("state", "State")}${admin && head("owner", "Owner")}${head("environment", "Environment")}${head("cpu", "CPU")}${head("memory", "Memory")}${head("ends", "Ends")}${head("used", "Used")}<th><span class="unseen">Actions</span></th></tr></thead>
+    <thead><tr><th><input type="checkbox" aria-label="Select all" checked=${list.every((/** @type {Sandbox} */ sb) => picked[sb.id])} onChange=${(/** @type {any} */ e) => onPick(list, e.target.checked)} /></th>
+      ${head("name", "Name")}${head("state", "State")}${admin && head("owner", "Owner")}${head("environment", "Environment")}${head("cpu", "CPU")}${head("memory", "Memory")}${head("ends", "Ends")}${head("used", "Last used")}<th><span class="unseen">Actions</span></th></tr></thead>
     <tbody>${list.map((/** @type {Sandbox} */ sb) => html`<${Row} key=${sb.id} sb=${sb} usage=${usage.get(sb.id)} picked=${Boolean(picked[sb.id])} onPick=${onPick} admin=${admin} actions=${actions} reader=${reader} />`)}</tbody></table></div>`;
 }
 
@@ -98,7 +98,7 @@ function Row({ sb, usage, picked, onPick, admin, actions, reader }) {
   const end = endOf(sb);
   const running = sb.status === "running" && usage;
   return html`<tr aria-selected=${String(picked)} class=${fault?.bad ? "faulty" : ""}>
-    <td class="pick"><input type="checkbox" aria-label=${`Choose ${sb.name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sb], e.target.checked)} /></td>
+    <td class="pick"><input type="checkbox" aria-label=${`Select ${sb.name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sb], e.target.checked)} /></td>
     <td class="name"><a href=${link(sb)}>${sb.name}</a>${Object.entries(sb.labels || {}).slice(0, 3).map(([k, v]) => html` <span class="tag label">${plain(k)}${v ? `=${plain(v)}` : ""}</span>`)}
       ${fault && html`<a class=${`fault ${fault.bad ? "bad" : "dim"}`} href=${link(sb, fault.tab)} title=${fault.text}>${fault.text}</a>`}</td>
     <td><span class="tag"><span class=${`dot ${dots[sb.status] || ""}`}></span>${sb.status}</span></td>
@@ -127,7 +127,7 @@ function Deleted({ admin, text }) {
   if (!list) return html`<div class="empty"><span class="spin"></span></div>`;
   const shown = list.filter((d) => `${d.name} ${d.user || ""} ${d.reason}`.toLowerCase().includes(text));
   if (shown.length === 0) return html`<div class="card empty">No sandbox was deleted during the last day.</div>`;
-  return html`<div class="board cards" tabindex="0" role="region" aria-label="Deleted sandboxes"><table><thead><tr><th>Name</th>${admin && html`<th>Owner</th>`}<th>Deleted</th><th>Why</th><th><span class="unseen">Actions</span></th></tr></thead>
+  return html`<div class="board cards" tabindex="0" role="region" aria-label="Deleted sandboxes"><table><thead><tr><th>Name</th>${admin && html`<th>Owner</th>`}<th>Deleted</th><th>Reason</th><th><span class="unseen">Actions</span></th></tr></thead>
     <tbody>${shown.map((d) => html`<tr key=${d.id}><td class="name"><a href=${link(d)}>${d.name}</a></td>${admin && html`<td>${d.user || "–"}</td>`}<td title=${new Date(d.deleted_at).toLocaleString()}>${ago(d.deleted_at)} ago</td><td class="why">${plain(d.reason)}${faultsOf(d).map((m) => html`<span class="fault bad">${plain(m.message)}</span>`)}</td>
       <td class="acts">${records.has(d.id) && html`<a class="button" href=${`#records/${encodeURIComponent(d.id)}`}><${Sign} of="play" />Record</a> `}${d.restorable && html`<button onClick=${() => restore(d)}>Restore</button>`}</td></tr>`)}</tbody></table></div>`;
 }

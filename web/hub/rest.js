@@ -1,4 +1,4 @@
-// The other parts of the dashboard: snapshots, secrets, usage, keys, events, audit log, machine.
+// The other parts of the dashboard: snapshots, secrets, keys, events, audit log, machine.
 import { Ask, CopyButton, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, plain, quantity, readEvents, toast, usePoll, useEffect, useState } from "../ui/ui.js";
 import { api, everybody, link } from "./sandbox.js";
 
@@ -29,7 +29,7 @@ export function Snapshots({ admin, all, who, reader }) {
   // A snapshot can name its sandbox by ID. Only the owner can create sandboxes from it.
   const source = (/** @type {any} */ s) => { const sb = all?.find((one) => one.id === s.sandbox || (one.name === s.sandbox && one.user === s.user)); return sb ? html`<a href=${link(sb)}>${sb.name}</a>` : s.sandbox || "–"; };
   const create = (/** @type {any} */ s) => call(api("sandbox"), { query: { full: true }, body: { from_snapshot: s.name, keep: true } }).then((made) => { toast(`Created ${made.name}`); location.hash = link(made); }, fail);
-  return html`<${Board} title="Snapshots" error=${error} empty="No snapshots. Take one of a sandbox to come back to it, or to create others from it." columns=${["Name", ...(admin ? ["Owner"] : []), "Sandbox", "Size", "Age", ""]}
+  return html`<${Board} title="Snapshots" error=${error} empty="No snapshots. Take a snapshot of a sandbox to roll back to it, or to create sandboxes from it." columns=${["Name", ...(admin ? ["Owner"] : []), "Sandbox", "Size", "Age", ""]}
     rows=${list?.map((s) => html`<tr key=${`${s.user}/${s.name}`}><td>${s.name}</td>${admin && html`<td>${s.user || "–"}</td>`}<td>${source(s)}</td><td>${bytes(s.size)}</td><td>${ago(s.created)}</td>
       <td class="acts">${!reader && (s.user || "") === (who.subject || "") && html`<button onClick=${() => create(s)} aria-label=${`New sandbox from ${s.name}`}>New sandbox</button> `}<${Remove} what=${`the snapshot ${s.name}`} path=${`snapshot/${encodeURIComponent(s.name)}`} query=${{ user: s.user }} onDone=${read} /></td></tr>`)} />`;
 }
@@ -44,18 +44,9 @@ export function Secrets() {
     const hosts = String(data.get("hosts") || "").split(/[\s,]+/).filter(Boolean);
     call(api(`secret/${encodeURIComponent(String(data.get("name")))}`), { method: "PUT", body: { value: data.get("value"), ...(hosts.length ? { mode: "broker", hosts } : {}) } }).then(() => { setAdding(false); toast("Saved the secret"); read(); }, fail);
   };
-  return html`<${Board} title="Secrets" error=${error} empty="No secrets. Sandboxes can use one without being able to read it." columns=${["Name", "Mode", "Hosts", ""]}
+  return html`<${Board} title="Secrets" error=${error} empty="No secrets. Sandboxes can use a secret without reading it." columns=${["Name", "Mode", "Hosts", ""]}
     rows=${list?.map((s) => html`<tr key=${s.name}><td>${s.name}</td><td>${s.mode || "–"}</td><td>${(s.hosts || []).join(", ") || "–"}</td><td class="acts"><${Remove} what=${`the secret ${s.name}`} path=${`secret/${encodeURIComponent(s.name)}`} onDone=${read} /></td></tr>`)}><button class="primary" onClick=${() => setAdding(true)}><${Sign} of="plus" />New secret</button><//>
-    ${adding && html`<${Dialog} title="New secret" onClose=${() => setAdding(false)}><form onSubmit=${add}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" /></label><label class="field"><span>Value</span><input name="value" type="password" required autocomplete="off" /></label><label class="field"><span>Hosts that receive it as a header. If empty, it is passed as an environment variable</span><input name="hosts" autocomplete="off" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Save</button></div></form><//>`}`;
-}
-
-/** @param {{ admin: boolean }} props */
-export function Usage({ admin }) {
-  const [list, set] = useState(/** @type {any[] | null} */ (null));
-  usePoll(() => call(api("usage"), { query: everybody(admin) }).then(set), 4000);
-  const of = (/** @type {any} */ used, /** @type {any} */ limit, /** @type {(q: string) => string | number} */ show = (q) => q) => (limit && !/^0[a-zA-Z]*$/.test(limit) ? `${show(used)} of ${show(limit)}` : show(used));
-  return html`<${Board} title="Usage and quotas" empty="No usage yet." columns=${["Tenant", "Sandboxes", "CPU", "Memory", "Disk", "Calls in progress", "CPU time", "Memory in use", "Sent", "Received"]}
-    rows=${list?.map((u) => html`<tr key=${u.user}><td>${u.user || "operator"}</td><td>${of(u.sandboxes, u.limits?.sandboxes)}</td><td>${of(u.cpu, u.limits?.cpu, (q) => quantity(q, true))}</td><td>${of(u.memory, u.limits?.memory, quantity)}</td><td>${of(u.disk, u.limits?.disk, quantity)}</td><td>${of(u.calls, u.limits?.calls)}</td><td>${Math.round(u.cpu_seconds)} s</td><td>${bytes(u.memory_bytes)}</td><td>${bytes(u.sent_bytes)}</td><td>${bytes(u.received_bytes)}</td></tr>`)} />`;
+    ${adding && html`<${Dialog} title="New secret" onClose=${() => setAdding(false)}><form onSubmit=${add}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" /></label><label class="field"><span>Value</span><input name="value" type="password" required autocomplete="off" /></label><label class="field"><span>Hosts that receive the secret as a header (if empty, it is an environment variable)</span><input name="hosts" autocomplete="off" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Save</button></div></form><//>`}`;
 }
 
 export function Keys() {
@@ -69,7 +60,7 @@ export function Keys() {
     call(api("key"), { body: { tenant: data.get("tenant"), role: data.get("role"), name: data.get("name") || undefined, ...(data.get("days") ? { days: Number(data.get("days")) } : {}) } }).then((key) => { setMade(key.secret); read(); }, fail);
   };
   return html`<${Board} title="Tenants and keys" error=${error} empty="No keys yet." columns=${["Tenant", "Name", "Role", "ID", "Created", "Expires", ""]}
-    rows=${list?.map((k) => html`<tr key=${k.id}><td>${k.tenant}</td><td>${k.name || "–"}</td><td>${k.role}</td><td class="mono">${k.id}</td><td>${ago(k.created)} ago</td><td>${k.revoked ? "revoked" : k.expires ? new Date(k.expires).toLocaleDateString() : "never"}</td><td class="acts">${!k.revoked && html`<${Remove} what=${`the key ${k.id} of ${k.tenant}`} path=${`key/${encodeURIComponent(k.id)}`} onDone=${read} />`}</td></tr>`)}>${!error && html`<button class="primary" onClick=${() => { setMade(""); setAdding(true); }}><${Sign} of="plus" />New key</button>`}<//>
+    rows=${list?.map((k) => html`<tr key=${k.id}><td><a href=${`#usage/${encodeURIComponent(k.tenant)}`}>${k.tenant}</a></td><td>${k.name || "–"}</td><td>${k.role}</td><td class="mono">${k.id}</td><td>${ago(k.created)} ago</td><td>${k.revoked ? "revoked" : k.expires ? new Date(k.expires).toLocaleDateString() : "never"}</td><td class="acts">${!k.revoked && html`<${Remove} what=${`the key ${k.id} of ${k.tenant}`} path=${`key/${encodeURIComponent(k.id)}`} onDone=${read} />`}</td></tr>`)}>${!error && html`<button class="primary" onClick=${() => { setMade(""); setAdding(true); }}><${Sign} of="plus" />New key</button>`}<//>
     ${adding && html`<${Dialog} title="New key" onClose=${() => setAdding(false)}>${made ? html`<p>Copy the key now. It is not shown again.</p><code class="secret">${made}</code><div class="actions"><${CopyButton} text=${made} label="Copy key" /><button class="primary" onClick=${() => setAdding(false)}>Done</button></div>` : html`<form onSubmit=${add}><label class="field"><span>Tenant</span><input name="tenant" required autofocus autocomplete="off" /></label><label class="field"><span>Name of the key</span><input name="name" autocomplete="off" /></label><label class="field"><span>Role</span><select name="role"><option>user</option><option>viewer</option><option>admin</option></select></label><label class="field"><span>Days until it expires</span><input name="days" type="number" min="1" placeholder="never" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Create</button></div></form>`}<//>`}`;
 }
 
@@ -95,8 +86,8 @@ export function Events({ admin, all }) {
   const live = list.filter((e) => !only || e.sandbox?.id === only);
   const had = new Set(live.map((e) => e.time));
   const rows = [...live, ...past.filter((m) => !had.has(m.time)).map((m) => ({ ...m, sandbox: { id: only, name } }))].sort((a, b) => (a.time < b.time ? 1 : a.time > b.time ? -1 : 0));
-  return html`<${Board} title="Live events" empty="Nothing has happened yet. Events appear here as they happen." columns=${["Time", "Event", "Sandbox", "State", "Owner", "Why"]}
-    rows=${rows.map((e) => html`<tr key=${e.key}><td>${clock(e.time)}</td><td>${e.type}</td><td>${e.sandbox?.id ? html`<a href=${link(e.sandbox)}>${e.sandbox.name}</a>` : ""}</td><td>${e.sandbox?.status || ""}</td><td>${e.sandbox?.user || "–"}</td><td class="cut" title=${plain(e.message || "")}>${plain(e.message || e.sandbox?.message || "")}</td></tr>`)}><select aria-label="Events of" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}><option value="">all sandboxes</option>${(all || []).map((sb) => html`<option value=${sb.id}>${sb.name}</option>`)}</select><span class="tag"><span class=${`dot ${state === "open" ? "good" : "warn"}`}></span>${state === "open" ? "live" : "trying again"}</span><//>`;
+  return html`<${Board} title="Live events" empty="No events yet. New events appear here." columns=${["Time", "Event", "Sandbox", "State", "Owner", "Reason"]}
+    rows=${rows.map((e) => html`<tr key=${e.key}><td>${clock(e.time)}</td><td>${e.type}</td><td>${e.sandbox?.id ? html`<a href=${link(e.sandbox)}>${e.sandbox.name}</a>` : ""}</td><td>${e.sandbox?.status || ""}</td><td>${e.sandbox?.user || "–"}</td><td class="cut" title=${plain(e.message || "")}>${plain(e.message || e.sandbox?.message || "")}</td></tr>`)}><select aria-label="Events of" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}><option value="">all sandboxes</option>${(all || []).map((sb) => html`<option value=${sb.id}>${sb.name}</option>`)}</select><span class="tag"><span class=${`dot ${state === "open" ? "good" : "warn"}`}></span>${state === "open" ? "live" : "reconnecting"}</span><//>`;
 }
 
 /** @type {[number, string][]} */
@@ -137,7 +128,7 @@ export function Audit() {
     setBusy(false);
   };
   const field = (/** @type {"q" | "sandbox" | "user"} */ name, /** @type {string} */ label, /** @type {string} */ hint) => html`<input type="search" placeholder=${hint} aria-label=${label} value=${filter[name]} onInput=${change(name)} />`;
-  return html`<${Board} title="Audit" empty="Nothing is recorded yet, or nothing matches." columns=${["Time", "Who", "Key", "Operation", "Sandbox", "Result", "Took"]}
+  return html`<${Board} title="Audit" empty="No entries match." columns=${["Time", "Tenant", "Key", "Operation", "Sandbox", "Result", "Duration"]}
     rows=${list?.map((l) => html`<tr key=${l.hash}><td>${clock(l.time)}</td><td>${l.tenant || l.role || "–"}</td><td class="mono">${l.key || "–"}</td><td class="cut">${l.op || [l.method, l.path, l.kind, l.text].filter(Boolean).join(" ")}</td><td>${l.name || l.sandbox || "–"}</td><td class=${l.status >= 400 ? "bad" : ""}>${[l.status, l.code].filter(Boolean).join(" ")}</td><td>${((l.took_us || 0) / 1000).toFixed(1)} ms</td></tr>`)}>
     ${field("q", "Search the audit log", "Search")}${field("sandbox", "Only this sandbox", "Sandbox")}${field("user", "Only this tenant", "Tenant")}
     <select aria-label="Period" value=${filter.minutes} onChange=${change("minutes")}>${periods.map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select>
@@ -163,18 +154,18 @@ export function Machine({ admin }) {
   return html`<div class="tools"><h2>This machine</h2></div>
     <div class="figures"><div class="card"><span class="dim">Version</span><b>${info.version}</b></div><div class="card"><span class="dim">Provider</span><b>${a.provider}</b></div><div class="card"><span class="dim">Memory</span><b>${bytes(a.max_memory)}</b></div></div>
     <section class="card"><h3>Environments and warm pools</h3>${info.environments_fault && html`<p class="bad" role="alert">The environments file is not in use: ${info.environments_fault}</p>`}
-      <div class="scroll" tabindex="0" role="region" aria-label="Environments and warm pools"><table><thead><tr><th scope="col">Environment</th><th scope="col">Image</th><th scope="col">CPU and memory</th><th scope="col">Network</th><th scope="col">Kept warm</th></tr></thead>
+      <div class="scroll" tabindex="0" role="region" aria-label="Environments and warm pools"><table><thead><tr><th scope="col">Environment</th><th scope="col">Image</th><th scope="col">CPU and memory</th><th scope="col">Network</th><th scope="col">Warm pool</th></tr></thead>
       <tbody>${environments.map((e) => html`<tr key=${e.name}><td title=${e.description}>${e.name}</td><td>${e.image || "the host's programs"}</td><td>${[e.cpu_limit && quantity(e.cpu_limit, true), e.memory_limit && quantity(e.memory_limit)].filter(Boolean).join(", ") || "default"}</td><td>${e.network?.mode || "default"}</td><td>${pool(e)}</td></tr>`)}</tbody></table></div></section>
-    <section class="card"><h3>What sandboxes can do here</h3><p class="row">${can.map((c) => html`<span class="tag"><span class=${`dot ${a[c] ? "good" : ""}`}></span>${c.replaceAll("_", " ")}${a[c] ? "" : ": no"}</span>`)}</p><h3>Limits</h3><p>${(a.limits || []).join(", ") || "none"}</p></section>
+    <section class="card"><h3>Supported features</h3><p class="row">${can.map((c) => html`<span class="tag"><span class=${`dot ${a[c] ? "good" : ""}`}></span>${c.replaceAll("_", " ")}${a[c] ? "" : ": no"}</span>`)}</p><h3>Limits</h3><p>${(a.limits || []).join(", ") || "none"}</p></section>
     ${admin ? html`<${Doctor} />` : html`<section class="card"><h3>Isolation</h3><ul>${(a.tiers || []).map((/** @type {string} */ t) => html`<li>${t}</li>`)}</ul></section>
-      ${(a.missing || []).length > 0 && html`<section class="card"><h3>What is missing</h3><ul>${a.missing.map((/** @type {string} */ m) => html`<li>${m}</li>`)}</ul></section>`}`}`;
+      ${(a.missing || []).length > 0 && html`<section class="card"><h3>Not available</h3><ul>${a.missing.map((/** @type {string} */ m) => html`<li>${m}</li>`)}</ul></section>`}`}`;
 }
 
 /** Doctor shows the results of cove doctor on the machine of the hub, failures first. */
 function Doctor() {
   const [list, error, read] = useList("hub/doctor");
   const missing = list?.filter((f) => !f.ok) || [];
-  return html`<section class="card"><div class="tools"><h3>What <code>cove doctor</code> says</h3>${list && html`<span class="tag"><span class=${`dot ${missing.length ? "warn" : "good"}`}></span>${missing.length ? `${missing.length} missing` : "nothing is missing"}</span>`}<button onClick=${read}>Check again</button></div>
+  return html`<section class="card"><div class="tools"><h3>Results of <code>cove doctor</code></h3>${list && html`<span class="tag"><span class=${`dot ${missing.length ? "warn" : "good"}`}></span>${missing.length ? `${missing.length} missing` : "all available"}</span>`}<button onClick=${read}>Check again</button></div>
     ${error && html`<p class="bad" role="alert">${error}</p>`}${!list && html`<span class="spin"></span>`}
     <ul class="findings">${missing.concat(list?.filter((f) => f.ok) || []).map((f) => html`<li key=${f.what}><span class=${`dot ${f.ok ? "good" : "warn"}`}></span><div><span class="unseen">${f.ok ? "available: " : "missing: "}</span>${f.what}${f.fix && html`<div class="dim">${f.fix}</div>`}</div></li>`)}</ul></section>`;
 }

@@ -5,7 +5,7 @@ import { api, box } from "./sandbox.js";
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 
 /** @type {[string, string, string, string][]} kind, sign, title, explanation */
-const kinds = [["watch", "eye", "Watch", "Sees the screen, the terminal and what the agent does. Cannot act."], ["use", "hand", "Use", "Works in the sandbox as you do, with its terminal, files and browser."], ["port", "link", "One port", "Opens one web page or service that runs in the sandbox, and nothing else."]];
+const kinds = [["watch", "eye", "Watch", "View the screen, the terminal and the activity. Read-only."], ["use", "hand", "Use", "Full access to the terminal, the files and the browser."], ["port", "link", "One port", "Access to one web page or service in the sandbox."]];
 const times = [[15, "15 minutes"], [60, "1 hour"], [480, "8 hours"], [1440, "1 day"], [10_080, "7 days"]];
 
 /** URLs of the links that this page created, by ID. The hub shows each only once. @type {Map<string, string>} */
@@ -24,8 +24,8 @@ const kindOf = (link) => (link.port ? `Port ${link.port}` : link.read_only ? "Wa
 
 /** List shows links. @param {{ list: any[], onDone: () => void }} props */
 function List({ list, onDone }) {
-  const revoke = (/** @type {any} */ l) => call(api(`share/${encodeURIComponent(l.id)}`), { method: "DELETE" }).then(() => { urls.delete(l.id); toast("The link no longer works"); onDone(); }, fail);
-  return html`<ul class="links">${list.map((l) => html`<li key=${l.id}><span class="tag">${kindOf(l)}</span><span class="grow dim">ends in ${span((new Date(l.expires).getTime() - Date.now()) / 1000)}${l.read_only && l.port ? ", read-only" : ""}</span>
+  const revoke = (/** @type {any} */ l) => call(api(`share/${encodeURIComponent(l.id)}`), { method: "DELETE" }).then(() => { urls.delete(l.id); toast("Revoked the link"); onDone(); }, fail);
+  return html`<ul class="links">${list.map((l) => html`<li key=${l.id}><span class="tag">${kindOf(l)}</span><span class="grow dim">expires in ${span((new Date(l.expires).getTime() - Date.now()) / 1000)}${l.read_only && l.port ? ", read-only" : ""}</span>
     ${urls.has(l.id) && html`<${CopyButton} text=${urls.get(l.id)} label="Copy" />`}<button class="danger" aria-label=${`Revoke the link ${kindOf(l)} ${l.id}`} onClick=${() => revoke(l)}>Revoke</button></li>`)}</ul>`;
 }
 
@@ -48,16 +48,16 @@ export function Share({ sb, onClose }) {
   return html`<${Dialog} title=${`Share ${sb.name}`} onClose=${onClose}><form onSubmit=${create}>
     <fieldset class="kinds"><legend class="unseen">What the link allows</legend>${kinds.map(([id, sign, title, text]) => html`<label key=${id} class="kind"><input type="radio" name="kind" value=${id} checked=${kind === id} onChange=${() => setKind(id)} /><${Sign} of=${sign} /><span><b>${title}</b><span class="dim">${text}</span></span></label>`)}</fieldset>
     <div class="row end">${kind === "port" && html`<label class="field grow"><span>Port</span><input type="number" min="1" max="65535" required list="ports" value=${port} onInput=${(/** @type {any} */ e) => setPort(e.target.value)} /><datalist id="ports">${ports.map((p) => html`<option value=${Number(p.port)}>${plain(p.process)}</option>`)}</datalist></label>`}
-      <label class="field grow"><span>Works for</span><select value=${minutes} onChange=${(/** @type {any} */ e) => setMinutes(Number(e.target.value))}>${times.map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select></label>
+      <label class="field grow"><span>Expires in</span><select value=${minutes} onChange=${(/** @type {any} */ e) => setMinutes(Number(e.target.value))}>${times.map(([n, title]) => html`<option value=${n}>${title}</option>`)}</select></label>
       <button class="primary">Create link</button></div>
     ${error && html`<p class="bad" role="alert">${error}</p>`}</form>
-    ${made && html`<div role="status" class="made"><label class="field"><span>Send this link. It is shown only now.</span><input readonly value=${made.url} onFocus=${(/** @type {any} */ e) => e.target.select()} /></label><${CopyButton} class="primary" text=${made.url} label="Copy link" /></div>`}
-    ${list && list.length > 0 && html`<h3>Links that work now</h3><${List} list=${list} onDone=${read} />`}<//>`;
+    ${made && html`<div role="status" class="made"><label class="field"><span>Copy the link now. It is not shown again.</span><input readonly value=${made.url} onFocus=${(/** @type {any} */ e) => e.target.select()} /></label><${CopyButton} class="primary" text=${made.url} label="Copy link" /></div>`}
+    ${list && list.length > 0 && html`<h3>Active links</h3><${List} list=${list} onDone=${read} />`}<//>`;
 }
 
 /** Links is the tab with the links of a sandbox. @param {{ sb: Sandbox, show: (dialog: any) => void, reader: boolean }} props */
 export function Links({ sb, show, reader }) {
   const [list, read] = useLinks(sb);
-  return html`<div class="tools"><p class="dim grow">Links let people without a key watch or use this sandbox for a limited time.</p>${!reader && html`<button class="primary" onClick=${() => show(html`<${Share} sb=${sb} onClose=${() => { show(null); read(); }} />`)}><${Sign} of="share" />Share</button>`}</div>
-    ${!list ? html`<div class="empty"><span class="spin"></span></div>` : list.length === 0 ? html`<div class="card empty">No link to this sandbox works.</div>` : html`<div class="card"><${List} list=${list} onDone=${read} /></div>`}`;
+  return html`<div class="tools"><p class="dim grow">Anyone with a link can watch or use this sandbox until the link expires. They need no key.</p>${!reader && html`<button class="primary" onClick=${() => show(html`<${Share} sb=${sb} onClose=${() => { show(null); read(); }} />`)}><${Sign} of="share" />Share</button>`}</div>
+    ${!list ? html`<div class="empty"><span class="spin"></span></div>` : list.length === 0 ? html`<div class="card empty">No active links.</div>` : html`<div class="card"><${List} list=${list} onDone=${read} /></div>`}`;
 }

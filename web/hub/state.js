@@ -6,6 +6,8 @@ import { ago, bytes, html, plain, span } from "../ui/ui.js";
 
 /** @type {Record<string, string>} */
 export const verbs = { delete: "deleted", stop: "stopped", pause: "paused" };
+/** @type {Record<string, string>} */
+const next = { delete: "deleted", stop: "stops", pause: "pauses" };
 const soonAtTimeout = 600;
 const soonUnused = 120; // every unused sandbox gets there, so not earlier
 
@@ -21,7 +23,7 @@ export function endOf(sb) {
   const last = `${verbs[sb.timeout_policy] || "ended"} at ${hourOf(timeout)}`;
   if (at === timeout) return { text: `${span(left)} left`, more: `It is ${last}.`, soon: left < soonAtTimeout, at, unused: false };
   const action = verbs[sb.end_action] || "ended";
-  return { text: `${action} after ${span(left)} unused`, more: `It is ${action} at ${hourOf(at)} if it is not used${timeout < Infinity ? `, and ${last} in any case` : ""}.`,
+  return { text: `${next[sb.end_action] || "ends"} in ${span(left)} if idle`, more: `It is ${action} at ${hourOf(at)} if it is not used${timeout < Infinity ? `, and ${last} in any case` : ""}.`,
     soon: left < soonUnused && sb.end_action === "delete", at, unused: true };
 }
 

@@ -7,6 +7,7 @@ import { entriesOf, sound } from "./record.js";
 import { act, address, api, box, link, nameRule } from "./sandbox.js";
 import { clock, coresOf, useOf } from "./state.js";
 import { Story } from "./story.js";
+import { zip } from "./zip.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
 /** @typedef {import("../activity/replay.js").Entry} Entry */
@@ -51,10 +52,10 @@ export function Overview({ sb, reader }) {
       <${Chart} title="Memory" now=${last ? useOf(last.memory, metrics.memory_limit) : "–"} samples=${of("memory")} limit=${metrics?.memory_limit} format=${bytes} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Disk" now=${last ? useOf(last.disk, metrics.disk_limit) : "–"} samples=${of("disk")} limit=${metrics?.disk_limit} format=${bytes} gap=${metrics?.interval_seconds || 5} />
       <${Chart} title="Network" now=${last ? `↓ ${rate(last.received)}  ↑ ${rate(last.sent)}` : "–"} samples=${of("received", "sent")} names=${["received", "sent"]} format=${rate} gap=${metrics?.interval_seconds || 5} /></div>`}
-    <div class="split"><section class="card"><h3>What happened</h3>${!past ? html`<span class="spin"></span>` : html`<${Story} list=${past} />`}</section>
-      <section class="card"><h3>Facts</h3><dl class="facts"><dt>Created</dt><dd>${clock(sb.created_at)}</dd><dt>Last used</dt><dd>${ago(sb.last_active_at)} ago</dd>
-        <dt>Ends</dt><dd>${sb.expires_at ? html`${sb.timeout_policy} at ${clock(sb.expires_at)}` : "no timeout"}</dd><dt>If idle</dt><dd>${sb.idle_timeout > 0 ? `${sb.idle_policy} after ${span(sb.idle_timeout * 60)}` : "nothing"}</dd>
-        <dt>Isolation</dt><dd>${sb.isolation || "–"}</dd><dt>Network</dt><dd>${sb.network.mode}</dd></dl>
+    <div class="split"><section class="card"><h3>Events</h3>${!past ? html`<span class="spin"></span>` : html`<${Story} list=${past} />`}</section>
+      <section class="card"><h3>Details</h3><dl class="facts"><dt>Created</dt><dd>${clock(sb.created_at)}</dd><dt>Last used</dt><dd>${ago(sb.last_active_at)} ago</dd>
+        <dt>Ends</dt><dd>${sb.expires_at ? html`${sb.timeout_policy} at ${clock(sb.expires_at)}` : "no timeout"}</dd><dt>When idle</dt><dd>${sb.idle_timeout > 0 ? `${sb.idle_policy} after ${span(sb.idle_timeout * 60)}` : "nothing"}</dd>
+        ${sb.isolation && html`<dt>Isolation</dt><dd>${sb.isolation}</dd>`}<dt>Network</dt><dd>${sb.network.mode}</dd></dl>
         ${refused.length > 0 && html`<h3>Denied connections</h3><ul class="ports">${refused.map((c) => html`<li key=${target(c)}><span class="grow"><b class="mono">${plain(target(c))}</b> <span class="dim">${plain(c.program)} ${clock(c.time)}</span></span>${!reader && html`<button aria-label=${`Allow ${plain(target(c))}`} onClick=${() => allow(c)}>Allow</button>`}</li>`)}</ul>`}
         ${!reader && html`<h3>Ports</h3>${sb.status !== "running" ? html`<p class="dim">The sandbox is ${sb.status}.</p>` : !ports ? html`<span class="spin"></span>` : ports.length === 0 ? html`<p class="dim">No program listens on a port.</p>`
           : html`<ul class="ports">${ports.map((p) => html`<li key=${`${p.port} ${p.address}`}><a href=${`${address(sb)}proxy/${Number(p.port)}/`} target="_blank" rel="noopener">${Number(p.port)}</a><span class="cut grow" title=${plain(p.command)}>${plain(p.process) || "–"}</span></li>`)}</ul>`}`}</section></div>`;
@@ -75,12 +76,12 @@ export function Processes({ sb, show }) {
   if (error && !list) return html`<div class="card empty">${error}</div>`;
   if (!list) return html`<div class="empty"><span class="spin"></span></div>`;
   const send = (/** @type {any} */ p, /** @type {string} */ signal) => call(box(sb, `processes/${p.pid}/signal`), { body: { signal, started: p.started } }).then(() => { toast(`${signal === "KILL" ? "Killed" : "Ended"} ${plain(p.name)} (${p.pid})`); read(); }, fail);
-  const ask = (/** @type {any} */ p, /** @type {string} */ signal) => show(html`<${Ask} title=${signal === "KILL" ? "Kill process" : "End process"} danger action=${signal === "KILL" ? "Kill" : "End"} onClose=${() => show(null)} onYes=${() => send(p, signal)}
-    text=${`${signal === "KILL" ? "Kill" : "Ask"} process ${p.pid} (${plain(p.command)})${signal === "KILL" ? "? It loses unsaved data." : " to end?"}`} />`);
+  const ask = (/** @type {any} */ p, /** @type {string} */ signal) => show(html`<${Ask} title=${signal === "KILL" ? "Kill process" : "Terminate process"} danger action=${signal === "KILL" ? "Kill" : "Terminate"} onClose=${() => show(null)} onYes=${() => send(p, signal)}
+    text=${`${signal === "KILL" ? "Kill" : "Terminate"} process ${p.pid} (${plain(p.command)})?${signal === "KILL" ? " Its unsaved data is lost." : ""}`} />`);
   const head = (/** @type {string} */ name, /** @type {string} */ title) => html`<th aria-sort=${by === name ? "ascending" : undefined}><button class="plain sort" onClick=${() => setBy(name)}>${title}<span aria-hidden="true">${by === name ? "▴" : ""}</span></button></th>`;
-  return html`<div class="board cards" tabindex="0" role="region" aria-label="Processes"><table><thead><tr>${head("pid", "PID")}${head("name", "Program")}${head("cpu", "CPU")}${head("memory", "Memory")}${head("age", "Runs for")}<th>User</th><th><span class="unseen">Actions</span></th></tr></thead>
+  return html`<div class="board cards" tabindex="0" role="region" aria-label="Processes"><table><thead><tr>${head("pid", "PID")}${head("name", "Program")}${head("cpu", "CPU")}${head("memory", "Memory")}${head("age", "Uptime")}<th>User</th><th><span class="unseen">Actions</span></th></tr></thead>
     <tbody>${shown.map((p) => html`<tr key=${`${p.pid} ${p.started}`}><td class="mono">${p.pid}</td><td class="command" title=${plain(p.command)}><b>${plain(p.name)}</b> <span class="dim mono">${plain(p.command)}</span></td><td class=${p.cpu >= 0.9 ? "bad" : ""}>${coresOf(p.cpu, 0)}</td><td>${bytes(p.memory)}</td><td>${span(p.age_seconds)}</td><td>${plain(p.user)}</td>
-      <td class="acts">${p.server ? html`<span class="dim">part of the sandbox</span>` : html`<button onClick=${() => ask(p, "TERM")} aria-label=${`End ${plain(p.name)} (${p.pid})`}>End</button> <button class="danger" onClick=${() => ask(p, "KILL")} aria-label=${`Kill ${plain(p.name)} (${p.pid})`}>Kill</button>`}</td></tr>`)}</tbody></table></div>`;
+      <td class="acts">${p.server ? html`<span class="dim">system process</span>` : html`<button onClick=${() => ask(p, "TERM")} aria-label=${`Terminate ${plain(p.name)} (${p.pid})`}>Terminate</button> <button class="danger" onClick=${() => ask(p, "KILL")} aria-label=${`Kill ${plain(p.name)} (${p.pid})`}>Kill</button>`}</td></tr>`)}</tbody></table></div>`;
 }
 
 /** Activity shows the activity record, or the saved one if the sandbox does not run. @param {Props & { entry: number }} props */
@@ -99,7 +100,7 @@ export function Activity({ sb, entry }) {
     fetch(at(api(`record/${encodeURIComponent(sb.id)}`))).then((reply) => (reply.ok ? reply.text() : "")).then((text) => { set(entriesOf(text)); setSaved(true); }).catch(() => set([]));
   }, [sb.id, running]);
   const pictureOf = (/** @type {number} */ id) => (running ? `${address(sb)}v1/sandbox/activity/${id}/picture` : at(api(`record/${encodeURIComponent(sb.id)}/picture/${id}`)).href);
-  return html`${saved && html`<p class="dim">Saved when the sandbox was last paused or stopped.</p>`}<div class="card kept"><${Timeline} all=${all || []} ready=${all !== null} start=${all ? entry : 0} linkOf=${(/** @type {number} */ n) => new URL(`${link(sb, "activity")}/${n}`, location.href).href} pictureOf=${pictureOf} /></div>`;
+  return html`${saved && html`<p class="dim">Recorded until the sandbox was last paused or stopped.</p>`}<div class="card kept"><${Timeline} all=${all || []} ready=${all !== null} start=${all ? entry : 0} linkOf=${(/** @type {number} */ n) => new URL(`${link(sb, "activity")}/${n}`, location.href).href} pictureOf=${pictureOf} /></div>`;
 }
 
 /** Logs shows the output of the main program. @param {Props} props */
@@ -114,6 +115,10 @@ export function Logs({ sb }) {
     ${error ? html`<div class="card empty">${error}</div>` : text === null ? html`<div class="empty"><span class="spin"></span></div>` : html`<pre class="card log" tabindex="0" aria-label="Logs">${text || "The main program has printed nothing."}</pre>`}`;
 }
 
+// One archive of changed files is built in the browser.
+const maxFiles = 1000;
+const maxArchive = 200 * 1024 * 1024;
+
 /** Files lists what has changed on the disk, with downloads. @param {Props} props */
 export function Files({ sb }) {
   const [diff, set] = useState(/** @type {any} */ (null));
@@ -121,17 +126,39 @@ export function Files({ sb }) {
   const [error, setError] = useState("");
   const read = () => { call(box(sb, "diff"), { query: { limit: 5000 } }).then(set, (e) => setError(e.message)); };
   useEffect(read, [sb.id]);
-  const download = async (/** @type {string} */ path) => {
-    const reply = await fetch(`${address(sb)}v1/file/download?path=${encodeURIComponent(path)}`).catch(() => null);
-    if (!reply?.ok) { fail(`Cannot download ${plain(path)}.`); return; }
-    const url = URL.createObjectURL(new Blob([await reply.blob()], { type: "application/octet-stream" }));
-    Object.assign(document.createElement("a"), { href: url, download: path.split("/").pop() }).click();
+  const [packing, setPacking] = useState(false);
+  const save = (/** @type {Blob} */ data, /** @type {string} */ name) => {
+    const url = URL.createObjectURL(data);
+    Object.assign(document.createElement("a"), { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  };
+  const get = async (/** @type {string} */ path) => {
+    const reply = await fetch(`${address(sb)}v1/file/download?path=${encodeURIComponent(path)}`).catch(() => null);
+    if (!reply?.ok) throw new Error(`Cannot download ${plain(path)}.`);
+    return reply.arrayBuffer();
+  };
+  const download = (/** @type {string} */ path) => get(path).then((data) => save(new Blob([data], { type: "application/octet-stream" }), path.split("/").pop() || "file"), fail);
+  const downloadAll = async (/** @type {any[]} */ list) => {
+    setPacking(true);
+    try {
+      const packed = [];
+      let left = maxArchive;
+      for (const { path } of list) { // a file can disappear or grow meanwhile
+        const data = new Uint8Array(await get(path));
+        if ((left -= data.length) < 0) throw new Error(`The files have more than ${bytes(maxArchive)}. Filter them, or use cove cp.`);
+        packed.push({ name: path.replace(/^\/+/, "").replaceAll("\\", "_"), data });
+      }
+      save(zip(packed), `${sb.name}.zip`);
+    } catch (e) { fail(e); }
+    setPacking(false);
   };
   if (error) return html`<div class="card empty">${error}</div>`;
   if (!diff) return html`<div class="empty"><span class="spin"></span></div>`;
   const files = diff.changes.filter((/** @type {any} */ c) => !c.dir && c.path.toLowerCase().includes(text.toLowerCase()));
-  return html`<div class="tools"><p class="dim grow">${files.length} files changed since the start${diff.truncated ? " (the list is truncated)" : ""}</p><input type="search" placeholder="Filter" aria-label="Filter files" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /><button onClick=${read}><${Sign} of="reload" />Refresh</button></div>
+  const kept = files.filter((/** @type {any} */ c) => c.kind !== "deleted");
+  const total = kept.reduce((/** @type {number} */ sum, /** @type {any} */ c) => sum + c.size, 0);
+  const fits = kept.length > 0 && kept.length <= maxFiles && total <= maxArchive;
+  return html`<div class="tools"><p class="dim grow">${files.length} files changed since the start${diff.truncated ? " (the list is truncated)" : ""}</p><input type="search" placeholder="Filter" aria-label="Filter files" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />${sb.status === "running" && html`<button disabled=${!fits || packing} title=${fits ? `Download ${kept.length} files as a ZIP archive` : `At most ${maxFiles} files and ${bytes(maxArchive)}; filter the list`} onClick=${() => downloadAll(kept)}><${Sign} of="down" />${packing ? "Downloading…" : "Download all"}</button>`}<button onClick=${read}><${Sign} of="reload" />Refresh</button></div>
     ${files.length === 0 ? html`<div class="card empty">No changed file${text ? " matches" : ""}.</div>` : html`<div class="board" tabindex="0" role="region" aria-label="Changed files"><table><thead><tr><th>Change</th><th>Path</th><th>Size</th><th><span class="unseen">Actions</span></th></tr></thead>
       <tbody>${files.slice(0, 1000).map((/** @type {any} */ c) => html`<tr key=${c.path}><td><span class=${`tag ${c.kind}`}>${c.kind}</span></td><td class="mono path">${plain(c.path)}</td><td>${c.kind === "deleted" ? "–" : bytes(c.size)}</td><td class="acts">${c.kind !== "deleted" && sb.status === "running" && html`<${IconButton} sign="down" label=${`Download ${plain(c.path)}`} onClick=${() => download(c.path)} />`}</td></tr>`)}</tbody></table></div>`}`;
 }
@@ -150,9 +177,9 @@ export function Snapshots({ sb, show, reader }) {
   };
   const take = () => show(html`<${Dialog} title="New snapshot" onClose=${() => show(null)}><form onSubmit=${make}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" value=${`${sb.name.slice(0, 40)}-${new Date().toISOString().slice(0, 10)}`} /></label><div class="actions"><button type="button" onClick=${() => show(null)}>Cancel</button><button class="primary">Take snapshot</button></div></form><//>`);
   const create = (/** @type {any} */ s) => call(api("sandbox"), { query: { full: true }, body: { from_snapshot: s.name, environment: sb.environment || undefined, keep: true } }).then((made) => { toast(`Created ${made.name}`); location.hash = link(made); }, fail);
-  const back = (/** @type {any} */ s) => show(html`<${Ask} title="Roll back" danger text=${`Everything in ${sb.name} since the snapshot ${s.name} is lost.`} action="Roll back" onClose=${() => show(null)} onYes=${() => act("Rolled back", [sb], (one) => call(box(one, "rollback"), { body: { snapshot: s.name } }))} />`);
+  const back = (/** @type {any} */ s) => show(html`<${Ask} title="Roll back" danger text=${`Changes in ${sb.name} since the snapshot ${s.name} are lost.`} action="Roll back" onClose=${() => show(null)} onYes=${() => act("Rolled back", [sb], (one) => call(box(one, "rollback"), { body: { snapshot: s.name } }))} />`);
   const remove = (/** @type {any} */ s) => show(html`<${Ask} title="Delete" danger text=${`Delete the snapshot ${s.name}?`} action="Delete" onClose=${() => show(null)} onYes=${() => call(path(s), { method: "DELETE", query: { user: s.user } }).then(() => { toast(`Deleted the snapshot ${s.name}`); read(); }, fail)} />`);
-  return html`<div class="tools"><p class="dim grow">A snapshot saves the disk. Come back to it, or create other sandboxes from it.</p>${!reader && html`<button class="primary" onClick=${take}><${Sign} of="camera" />New snapshot</button>`}</div>
+  return html`<div class="tools"><p class="dim grow">A snapshot is a copy of the disk. Roll back to it, or create sandboxes from it.</p>${!reader && html`<button class="primary" onClick=${take}><${Sign} of="camera" />New snapshot</button>`}</div>
     ${!list ? html`<div class="empty"><span class="spin"></span></div>` : list.length === 0 ? html`<div class="card empty">${error || "No snapshots of this sandbox."}</div>`
       : html`<div class="board cards" tabindex="0" role="region" aria-label="Snapshots"><table><thead><tr><th>Name</th><th>Size</th><th>Age</th><th><span class="unseen">Actions</span></th></tr></thead><tbody>${list.map((s) => html`<tr key=${s.name}><td class="name">${s.name}</td><td>${bytes(s.size)}</td><td>${ago(s.created)}</td>
         <td class="acts">${!reader && html`<button onClick=${() => create(s)} aria-label=${`New sandbox from ${s.name}`}>New sandbox</button> <button onClick=${() => back(s)} aria-label=${`Roll back to ${s.name}`}>Roll back…</button> <${IconButton} sign="trash" label=${`Delete the snapshot ${s.name}`} onClick=${() => remove(s)} />`}</td></tr>`)}</tbody></table></div>`}`;
@@ -175,7 +202,7 @@ function Lifetime({ sb, reader }) {
   const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ value, /** @type {string[]} */ list) => html`<label class="field"><span>${label}</span><select name=${name} value=${value} disabled=${reader}>${list.map((v) => html`<option value=${v} selected=${v === value}>${v}</option>`)}</select></label>`;
   const idle = ["stop", "pause", "delete", ...(sb.idle_policy === "scaledown" ? ["scaledown"] : [])];
   return html`<section class="card"><h3>Lifetime</h3><form class="stack" onSubmit=${save} key=${`${sb.expires_at} ${sb.idle_timeout} ${sb.idle_policy} ${sb.timeout_policy}`}>
-    <div class="form">${field("timeout", "Ends in, minutes", now)}${choice("timeout_policy", "Then", sb.timeout_policy, ["delete", "stop", "pause"])}${field("idle_timeout", "Idle after, minutes", sb.idle_timeout)}${choice("idle_policy", "Then", sb.idle_policy, idle)}</div>
+    <div class="form">${field("timeout", "Timeout (minutes)", now)}${choice("timeout_policy", "On timeout", sb.timeout_policy, ["delete", "stop", "pause"])}${field("idle_timeout", "Idle timeout (minutes)", sb.idle_timeout)}${choice("idle_policy", "When idle", sb.idle_policy, idle)}</div>
     ${error && html`<p class="bad" role="alert">${error}</p>`}${!reader && html`<div><button>Save lifetime</button></div>`}</form></section>`;
 }
 
@@ -188,7 +215,7 @@ export function Settings({ sb, reader }) {
   const save = (/** @type {any} */ event) => {
     event.preventDefault();
     const allow = String(new FormData(event.target).get("allow") || "").split(/[\s,]+/).filter(Boolean);
-    call(box(sb, "network"), { method: "PUT", body: { mode, ...(mode === "allow" ? { allow } : {}) } }).then(() => toast("The network policy is in force"), fail);
+    call(box(sb, "network"), { method: "PUT", body: { mode, ...(mode === "allow" ? { allow } : {}) } }).then(() => toast("Saved the network policy"), fail);
   };
   const rename = (/** @type {any} */ event) => {
     event.preventDefault();
@@ -198,7 +225,7 @@ export function Settings({ sb, reader }) {
   const table = (/** @type {string} */ title, /** @type {[string, string][]} */ rows, /** @type {string} */ none) => html`<section class="card"><h3>${title}</h3>${rows.length === 0 ? html`<p class="dim">${none}</p>` : html`<dl class="facts">${rows.map(([k, v]) => html`<dt class="mono">${plain(k)}</dt><dd class="mono">${plain(v) || "–"}</dd>`)}</dl>`}</section>`;
   return html`<div class="split">
     <section class="card"><h3>Name</h3><form class="row" onSubmit=${rename}><input name="name" aria-label="Name" value=${sb.name} disabled=${reader} required ...${nameRule} autocomplete="off" />${!reader && html`<button>Rename</button>`}</form>
-      <h3>Network</h3><form class="stack" onSubmit=${save}><label class="field"><span>Connections to other hosts</span><select value=${mode} disabled=${reader} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="open">open, except private addresses</option><option value="allow">only some hosts</option><option value="none">none</option></select></label>
+      <h3>Network</h3><form class="stack" onSubmit=${save}><label class="field"><span>Connections to other hosts</span><select value=${mode} disabled=${reader} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="open">open, except private addresses</option><option value="allow">allowed hosts only</option><option value="none">none</option></select></label>
         ${mode === "allow" && html`<label class="field"><span>Allowed hosts</span><input name="allow" value=${sb.network.allow.join(", ")} placeholder="example.com, *.example.org" required disabled=${reader} /></label>`}${!reader && html`<div><button>Save</button></div>`}</form></section>
     <${Lifetime} sb=${sb} reader=${reader} />
     ${table("Limits", [["CPU", quantity(sb.cpu_limit, true)], ["Memory", quantity(sb.memory_limit)], ["Disk", quantity(sb.disk_limit)]], "")}

@@ -99,7 +99,7 @@ function Tile({ sandbox, usage, picked, admin, onPick }) {
   const at = scene?.step?.op ? scene.step.time : sandbox.last_active_at;
   return html`<li class=${`tile ${awake ? "" : "asleep"} ${fault ? "faulty" : ""}`} aria-label=${name} ref=${place}>
     <div class="scene">${awake || scene ? html`<${Scene} scene=${scene} name=${name} />` : html`<span class="quiet">${sandbox.status}</span>`}</div>
-    <div class="line"><input type="checkbox" aria-label=${`Choose ${name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sandbox], e.target.checked)} /><span class=${`dot ${dots[sandbox.status] || ""}`}></span>
+    <div class="line"><input type="checkbox" aria-label=${`Select ${name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sandbox], e.target.checked)} /><span class=${`dot ${dots[sandbox.status] || ""}`}></span>
       <b class="cut grow"><a href=${link(sandbox)}>${name}</a></b>${admin && sandbox.user && html`<span class="dim cut">${sandbox.user}</span>`}${awake && usage && usage.trend.length > 1 && html`<${Spark} values=${usage.trend} limit=${usage.cpu_limit} label=${`CPU of ${name}: ${coresOf(usage.cpu, usage.cpu_limit)}`} />`}</div>
     <div class="line about">${fault ? html`<span class="bad cut grow" title=${fault}>${fault}</span>` : html`<span class="dim cut grow">${awake ? `active ${ago(at)} ago` : sandbox.status}</span>`}${awake && usage && html`<span class="dim">${bytes(Math.max(0, usage.memory))}</span>`}</div></li>`;
 }

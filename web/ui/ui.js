@@ -118,7 +118,7 @@ export function Connection() {
   const state = useConnection();
   if (state === "open") return html`<div role="status" class="unseen"></div>`;
   if (state === "lost") return html`<div role="status" class="notice"><span class="spin"></span>Connection lost. Trying again…</div>`;
-  const [what, action] = state === "expired" ? ["The server has restarted. Copy unsaved text, then reload.", "Reload the page"] :
+  const [what, action] = state === "expired" ? ["The server has restarted. Copy unsaved text, then reload the page.", "Reload the page"] :
     ["Your session has ended.", "Sign in again"];
   return html`<div role="status" class="notice bad">${what} <button onClick=${() => location.reload()}>${action}</button></div>`;
 }

@@ -77,7 +77,7 @@ dev/testenv:
 document/office:
 /web:
 auth/origin:
-auth: auth/origin auth/peer
+auth: api/card auth/origin auth/peer
 network/egress/internal/bandwidth:
 network/egress/internal/clienthello:
 network/egress/internal/count:
@@ -341,7 +341,7 @@ app/cove: /api /client /deploy app/cove/login app/cove/verb app/host filesystem/
 /bench/scale:
 dev/arch:
 dev/bundle:
-dev/guide:
+dev/guide: api/card
 /test/attack: dev/testenv
 /test/attack/route: app app/cove config api/op
 /test/cluster: dev/testenv filesystem/lockfile

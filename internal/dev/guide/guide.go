@@ -16,6 +16,8 @@ import (
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
+
+	"github.com/cove-sandbox/cove/internal/api/card"
 )
 
 // Part is a titled list of chapters.
@@ -69,7 +71,8 @@ func Render(docs fs.FS) ([]byte, error) {
 		}
 		body.WriteString("</section>\n")
 	}
-	page := strings.NewReplacer("{{contents}}", contents(chapters), "{{chapters}}", body.String()).Replace(frame)
+	page := strings.NewReplacer("{{icon}}", card.Icon, "{{logo}}", strings.Replace(card.Logo, "<svg", `<svg class="logo"`, 1),
+		"{{contents}}", contents(chapters), "{{chapters}}", body.String()).Replace(frame)
 	return []byte(page), nil
 }
 
@@ -79,13 +82,14 @@ const frame = `<!doctype html>
 <!-- Written by make gen from the Markdown below docs. -->
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>Guide</title>
+{{icon}}
+<title>Guide – Cove</title>
 <link rel="stylesheet" href="ui/ui.css">
 <link rel="stylesheet" href="guide/guide.css">
 </head>
 <body>
 <header>
+  <a class="brand" href="./" aria-label="Cove">{{logo}}</a>
   <h1><a href="#start">Guide</a></h1>
   <search><input id="search" type="search" placeholder="Search" aria-label="Search the guide" autocomplete="off"></search>
   <a class="button plain" href="v1/docs">API</a>

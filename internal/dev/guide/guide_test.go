@@ -1,7 +1,10 @@
 package guide
 
 import (
+	"bytes"
 	"fmt"
+	"image"
+	"image/png"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -43,6 +46,40 @@ func TestRender(t *testing.T) {
 	for _, bad := range []string{"<script>", "onerror", "style=", "<b>"} {
 		if strings.Contains(got, bad) {
 			t.Errorf("got %s in the page: %s", bad, got)
+		}
+	}
+}
+
+// TestScreenshots: a page loads PNGs of docs/pictures when they come into view. Other files, and large ones, are errors.
+func TestScreenshots(t *testing.T) {
+	t.Parallel()
+	var small bytes.Buffer
+	if err := png.Encode(&small, image.NewGray(image.Rect(0, 0, 30, 20))); err != nil {
+		t.Fatal(err)
+	}
+	with := func(target string) fstest.MapFS {
+		fs := docs("# First\n\n![A \"quoted\" description](" + target + ")\n")
+		fs["pictures/a.png"] = &fstest.MapFile{Data: small.Bytes()}
+		fs["pictures/large.png"] = &fstest.MapFile{Data: append(small.Bytes(), make([]byte, maxPicture)...)}
+		fs["pictures/text.png"] = &fstest.MapFile{Data: []byte("<svg onload=alert(1)>")}
+		fs["secret.png"] = &fstest.MapFile{Data: small.Bytes()}
+		return fs
+	}
+	page, err := Render(with("../pictures/a.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `<img src="guide/pictures/a.png" alt="A &#34;quoted&#34; description" width="30" height="20" loading="lazy">`
+	if !strings.Contains(string(page), want) {
+		t.Errorf("got a page without %s: %s", want, page)
+	}
+	got, err := Screenshots(with("../pictures/a.png"), page)
+	if err != nil || len(got) != 1 || !bytes.Equal(got["a.png"], small.Bytes()) {
+		t.Errorf("got screenshots %v and error %v, want a.png", got, err)
+	}
+	for _, name := range []string{"pictures/large.png", "pictures/text.png", "pictures/none.png", "secret.png", "pictures/a.gif"} {
+		if _, err := Render(with("../" + name)); err == nil {
+			t.Errorf("%s: got no error", name)
 		}
 	}
 }
