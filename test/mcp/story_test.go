@@ -251,6 +251,7 @@ var story = []step{
 	{tool: "browser_dialogs", args: `{}`, varies: true},
 	{tool: "browser_captcha_detect", args: `{}`, want: "false"},
 	{tool: "browser_captcha_wait", args: `{"timeout":1}`, want: "true"},
+	{tool: "display_handover", args: `{"message":"Sign in","timeout":1}`, want: "false"},
 	{tool: "browser_actions", args: `{"action_type":"MOVE_TO","x":10,"y":10}`, want: "done: MOVE_TO"},
 	{tool: "browser_gui_execute_action", args: `{"action":{"action_type":"MOVE_TO","x":10,"y":10}}`, want: "MOVE_TO"},
 	{tool: "sandbox_browser_execute_action", args: `{"action":"{\"action_type\":\"MOVE_TO\",\"x\":10,\"y\":10}"}`, want: "MOVE_TO"},

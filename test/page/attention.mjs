@@ -46,6 +46,18 @@ await withPage(async (page, context) => {
   await run("browser/page/navigate", { url: "data:text/html,thanks" });
   await solved;
   await until("the captcha is gone", async () => (await item("captcha").count()) === 0);
+  // An agent asks a person to take over; the person does, and hands back.
+  const helped = run("display/handover", { message: `Sign in <img src=x onerror=attacked=1>\u202e`, timeout: 300 });
+  await item("asks you to take over: Sign in <img src=x onerror=attacked=1>\\u202e").waitFor();
+  await audit(page, "a request to take over");
+  const opening = context.waitForEvent("page");
+  await item("asks you to take over").getByRole("link").click();
+  const desktop = (await opening).frameLocator("[data-pane=browser] iframe");
+  await desktop.getByRole("button", { name: "Take over" }).click();
+  await desktop.getByRole("button", { name: "Hand back" }).click();
+  check((await helped).data.done === true, "the agent is not told that the person has helped");
+  await bell.click();
+  await until("the request is gone", async () => (await item("take over").count()) === 0);
   await page.keyboard.press("Escape");
 
   // A denied connection, in the overview.

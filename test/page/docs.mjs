@@ -8,7 +8,7 @@ const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, PYTHON: p
 
 // Examples are complete: no operation rejects their input. Examples that would stop the sandbox, access other hosts or never end
 // are only composed.
-const left = new Set(["sandbox_tunnel", "sandbox_listen", "sandbox_accept", "shell_ws", "vnc_socket", "component_install", "browser_page_record", "display_record", "browser_restart", "proxy_diagnose", "browser_config", "proxy_set_upstream", "watch_wait", "browser_captcha_wait", "sandbox_mirror"]);
+const left = new Set(["sandbox_tunnel", "sandbox_listen", "sandbox_accept", "shell_ws", "vnc_socket", "component_install", "browser_page_record", "display_record", "browser_restart", "proxy_diagnose", "browser_config", "proxy_set_upstream", "watch_wait", "browser_captcha_wait", "display_handover", "sandbox_mirror"]);
 const schema = new Schema(await (await fetch(`${direct}/v1/openapi.json`)).json());
 const operations = Object.entries(schema.doc.paths).flatMap(([path, item]) => Object.entries(item).map(([method, op]) => ({ path, method, op })));
 let tried = 0;

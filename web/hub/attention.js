@@ -5,7 +5,7 @@ import { address, api, box, everybody, link } from "./sandbox.js";
 import { endOf, faultOf } from "./state.js";
 
 /** @typedef {import("./sandbox.js").Sandbox} Sandbox */
-/** @typedef {{ kind: string, sandbox: string, name: string, user?: string, since: string, until: string | null, host?: string, port?: number, program?: string }} Need */
+/** @typedef {{ kind: string, sandbox: string, name: string, user?: string, since: string, until: string | null, host?: string, port?: number, program?: string, message?: string }} Need */
 /** @typedef {{ key: string, sb: Sandbox, text: string, bad: boolean, tab: string, need?: Need }} Item */
 
 const waiting = 3000; // between two requests for what waits
@@ -14,8 +14,11 @@ const behind = 15_000; // while the page is in the background
 /** target returns the destination of a connection as a rule. @param {{ host?: string, port?: number }} c */
 export const target = (c) => (c.host?.includes(":") ? `[${c.host}]:${c.port}` : `${c.host}:${c.port}`);
 
+/** agents have the kinds of requests of agents, which lead to the browser of the sandbox. */
+const agents = ["captcha", "takeover"];
+
 /** textOf describes what waits. @param {Need} n */
-const textOf = (n) => (n.kind === "captcha" ? "An agent waits until a person has solved a captcha." : `${n.program ? `${plain(n.program)} wants` : "A program wants"} to connect to ${plain(target(n))}.`);
+const textOf = (n) => (n.kind === "takeover" ? `An agent asks you to take over: ${plain(n.message)}` : n.kind === "captcha" ? "An agent waits until a person has solved a captcha." : `${n.program ? `${plain(n.program)} wants` : "A program wants"} to connect to ${plain(target(n))}.`);
 
 /** itemsOf lists what needs attention, what waits first, then problems. @param {Sandbox[]} all @param {Map<string, any>} usage @param {Need[]} needs @returns {Item[]} */
 function itemsOf(all, usage, needs) {
@@ -101,7 +104,7 @@ export function Attention({ all, usage, admin, reader }) {
   const label = items.length ? `Needs attention: ${items.length}` : "Nothing needs attention";
   return html`<div class="attention" ref=${place}><${IconButton} sign="bell" label=${label} aria-expanded=${String(open)} onClick=${() => set(!open)} />${items.length > 0 && html`<span class=${`count ${items[0].bad ? "bad" : ""}`} aria-hidden="true">${items.length}</span>`}
     ${open && html`<div class="panel card" role="region" aria-label="Needs attention"><h2>Needs attention</h2>
-      ${items.length === 0 ? html`<p class="dim">All sandboxes are fine.</p>` : html`<ul>${items.map((i) => html`<li key=${i.key}><a href=${i.need?.kind === "captcha" ? `${address(i.sb)}?panes=browser` : link(i.sb, i.tab)} target=${i.need?.kind === "captcha" ? "_blank" : undefined} rel="noopener" onClick=${() => set(false)}><span class=${i.bad ? "bad" : "warn"}><${Sign} of=${i.need ? "hand" : i.bad ? "alert" : "clock"} /></span><span><b>${i.sb.name}</b><span class="dim">${i.text}</span></span></a>
+      ${items.length === 0 ? html`<p class="dim">All sandboxes are fine.</p>` : html`<ul>${items.map((i) => html`<li key=${i.key}><a href=${agents.includes(i.need?.kind || "") ? `${address(i.sb)}?panes=browser` : link(i.sb, i.tab)} target=${agents.includes(i.need?.kind || "") ? "_blank" : undefined} rel="noopener" onClick=${() => set(false)}><span class=${i.bad ? "bad" : "warn"}><${Sign} of=${i.need ? "hand" : i.bad ? "alert" : "clock"} /></span><span><b>${i.sb.name}</b><span class="dim">${i.text}</span></span></a>
         ${i.need?.kind === "approval" && !reader && html`<${Answers} need=${i.need} onDone=${() => { read().catch(() => {}); }} />`}</li>`)}</ul>`}
       ${"Notification" in globalThis && isSecureContext && html`<label class="check"><input type="checkbox" checked=${on} onChange=${turn} />Notify me while this page is in the background</label>`}</div>`}</div>`;
 }

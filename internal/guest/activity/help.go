@@ -10,15 +10,19 @@ import (
 )
 
 // helped are the operations that wait for a person, with what they wait for.
-var helped = map[string]string{"browser_captcha_wait": "captcha"}
+var helped = map[string]string{"browser_captcha_wait": "captcha", "display_handover": "takeover"}
+
+// A request can say what a person should do.
+type message interface{ HelpMessage() string }
 
 // maxHelp limits the requests for help that are reported.
 const maxHelp = 20
 
 // Help is a call that waits for a person.
 type Help struct {
-	Kind  string    `json:"kind" doc:"What a person should do: captcha"`
-	Since time.Time `json:"since"`
+	Kind    string    `json:"kind" doc:"What a person should do: captcha or takeover"`
+	Message string    `json:"message,omitempty" doc:"What the agent asks for"`
+	Since   time.Time `json:"since"`
 }
 
 // helps are the calls in progress that wait for a person.
@@ -53,7 +57,11 @@ func (h *helps) wrap(o op.Op) op.Op {
 		}
 		h.last++
 		n := h.last
-		h.open[n] = Help{kind, time.Now().UTC()}
+		one := Help{Kind: kind, Since: time.Now().UTC()}
+		if m, ok := in.(message); ok {
+			one.Message = m.HelpMessage()
+		}
+		h.open[n] = one
 		h.mu.Unlock()
 		defer func() {
 			h.mu.Lock()

@@ -45,3 +45,27 @@ func TestHelp(t *testing.T) {
 		t.Errorf("got %+v, %v, want nothing", a, err)
 	}
 }
+
+// asking is the input of an operation that says what a person should do.
+type asking struct {
+	Message string `json:"message"`
+}
+
+func (a asking) HelpMessage() string { return a.Message }
+
+// TestHelpHasAMessage: a request to take over says what the person should do.
+func TestHelpHasAMessage(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	ask := s.Record(op.New(op.Spec{Name: "display_handover", Route: "POST /x", Tag: "display", Doc: "Ask."},
+		func(ctx context.Context, _ asking) (op.None, error) {
+			a, err := s.Get(ctx, GetIn{})
+			if err != nil || len(a.Help) != 1 || a.Help[0].Kind != "takeover" || a.Help[0].Message != "Sign in" {
+				t.Errorf("got %+v, %v, want a request to sign in", a, err)
+			}
+			return op.None{}, nil
+		}))
+	if _, err := ask.Call(t.Context(), &asking{Message: "Sign in"}); err != nil {
+		t.Error(err)
+	}
+}

@@ -89,3 +89,40 @@ func TestTakeOver(t *testing.T) {
 		}
 	})
 }
+
+// TestHandover: a request of an agent ends when a person has taken over and released the display, or after its timeout.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		defer s.Close()
+		ask := func() chan HandoverOut {
+			done := make(chan HandoverOut, 1)
+			go func() {
+				out, err := s.Handover(t.Context(), HandoverIn{Message: "Sign in", Timeout: 60})
+				if err != nil {
+					t.Error(err)
+				}
+				done <- out
+			}()
+			synctest.Wait()
+			return done
+		}
+		done := ask()
+		s.control.leave(s.control.join(ViewIn{}, func() {})) // a person who watches
+		person := s.control.join(ViewIn{TakeOver: "p"}, func() {})
+		synctest.Wait()
+		select {
+		case out := <-done:
+			t.Fatalf("got %+v before the person released the display", out)
+		default:
+		}
+		s.control.leave(person)
+		if out := <-done; !out.Done {
+			t.Error("got done false, want true after the person released the display")
+		}
+		if out := <-ask(); out.Done {
+			t.Error("got done true, want false after the timeout")
+		}
+	})
+}

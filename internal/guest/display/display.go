@@ -107,6 +107,9 @@ func (s *Service) Ops() []op.Op {
 				"has accepted the input. Positions are pixels of the screenshot; key names follow pyautogui."}, s.Act),
 		op.New(op.Spec{Name: "browser_config", Route: "POST /v1/browser/config", Tag: "browser", SDK: "browser.set_config",
 			Doc: "Change the size of the display. Running programs continue; maximized windows adapt to the new size."}, s.Configure),
+		op.New(op.Spec{Name: "display_handover", Route: "POST /v1/display/handover", Tag: "display", Verb: "gui handover",
+			Doc: "Ask a person to take over the mouse and keyboard, such as to sign in, and wait until they release them. The hub " +
+				"lists the request as needing attention."}, s.Handover),
 		op.New(op.Spec{Name: "display_record", Route: "POST /v1/display/record", Tag: "display", SDK: "display.record", Verb: "gui record",
 			Doc: "Record the display as an MP4 video: start, stop, or get the status. Only one recording runs at " +
 				"a time. The file is playable at any time, even if the sandbox is killed."}, s.Record),

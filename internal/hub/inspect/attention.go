@@ -18,6 +18,7 @@ const (
 	maxAttention = 200             // items of a reply
 	helpTime     = 2 * time.Second // for the answers of all sandboxes
 	maxHelp      = 100             // sandboxes that are asked
+	maxMessage   = 200             // characters of a request, which a sandbox chooses
 )
 
 func attentionOps(s *Service) []op.Op {
@@ -25,13 +26,13 @@ func attentionOps(s *Service) []op.Op {
 		op.New(op.Spec{Name: "hub_attention", Route: "GET /api/v1/attention", Tag: "hub", Verb: "attention",
 			ReadOnly: true, NoTool: true, Columns: []string{"kind", "name", "host", "port", "since", "until"},
 			Doc: "List what waits for a person, oldest first: connections that wait for approval, and agents that wait until a " +
-				"person has solved a captcha. Does not wake sandboxes or keep them awake."}, s.Attention),
+				"person has solved a captcha or taken over the display. Does not wake sandboxes or keep them awake."}, s.Attention),
 	}
 }
 
 // Need is something that waits for a person.
 type Need struct {
-	Kind    string     `json:"kind" enum:"approval,captcha"`
+	Kind    string     `json:"kind" enum:"approval,captcha,takeover"`
 	Sandbox string     `json:"sandbox" doc:"ID of the sandbox"`
 	Name    string     `json:"name"`
 	User    string     `json:"user,omitempty"`
@@ -39,6 +40,7 @@ type Need struct {
 	Until   *time.Time `json:"until" doc:"When a connection is denied; null for others"`
 	Host    string     `json:"host,omitempty" doc:"Destination of a connection; egress allow and deny accept it"`
 	Port    int        `json:"port,omitempty"`
+	Message string     `json:"message,omitempty" doc:"What an agent asks a person to do"`
 	Program string     `json:"program,omitempty" doc:"First program, by the name that it sent; it can be false"`
 }
 
@@ -77,6 +79,14 @@ func (s *Service) approvals(sb sandbox.Sandbox) (out []Need) {
 	return out
 }
 
+// clip truncates a message of a sandbox.
+func clip(text string) string {
+	if r := []rune(text); len(r) > maxMessage {
+		return string(r[:maxMessage]) + "…"
+	}
+	return text
+}
+
 // helps asks sandboxes for calls that wait for a person, a few at a time.
 func (s *Service) helps(ctx context.Context, list []sandbox.Sandbox) (out []Need) {
 	ctx, cancel := context.WithTimeout(ctx, helpTime)
@@ -91,8 +101,9 @@ func (s *Service) helps(ctx context.Context, list []sandbox.Sandbox) (out []Need
 			text, err := fleet.Ask(ctx, s.Fleet, sb, http.MethodGet, "/v1/sandbox/activity?limit=0", nil)
 			var reply struct {
 				Help []struct {
-					Kind  string    `json:"kind"`
-					Since time.Time `json:"since"`
+					Kind    string    `json:"kind"`
+					Message string    `json:"message"`
+					Since   time.Time `json:"since"`
 				} `json:"help"`
 			}
 			if err != nil || json.Unmarshal(text, &reply) != nil {
@@ -101,8 +112,9 @@ func (s *Service) helps(ctx context.Context, list []sandbox.Sandbox) (out []Need
 			mu.Lock()
 			defer mu.Unlock()
 			for _, h := range reply.Help[:min(len(reply.Help), 20)] {
-				if h.Kind == "captcha" {
-					out = append(out, Need{Kind: h.Kind, Sandbox: sb.ID, Name: sb.Spec.Name, User: sb.Spec.Owner, Since: h.Since})
+				if h.Kind == "captcha" || h.Kind == "takeover" {
+					out = append(out, Need{Kind: h.Kind, Sandbox: sb.ID, Name: sb.Spec.Name, User: sb.Spec.Owner, Since: h.Since,
+						Message: clip(h.Message)})
 				}
 			}
 		})
