@@ -235,6 +235,7 @@ await withPage(async (page) => {
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/sandbox\/a\//);
   await page.locator("h1").waitFor();
+  await page.locator(".box-header").getByRole("link", { name: "Share" }).waitFor();
   if ((await page.locator(".pane[data-pane=terminal]").count()) === 0) await page.getByRole("button", { name: "Terminal", exact: true }).click();
   await frame(page, "terminal").locator(".xterm-rows").waitFor();
   // The clipboard of the user is available when they return to the desktop; the page has an opaque origin here.

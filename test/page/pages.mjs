@@ -3,7 +3,7 @@
 // because the page captures the Tab key. kept: requires a hub that keeps records.
 const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
 // The other pages of the dashboard, with a text of each.
-const parts = { Activity: "Activity", Snapshots: "Snapshots", Volumes: "New volume", Records: "Activity records", Secrets: "New secret", Usage: "Usage and quotas", Keys: "Tenants and keys", Events: "Live events", Audit: "Verify", Machine: "What sandboxes can do here" };
+const parts = { Activity: "Activity", Snapshots: "Snapshots", Volumes: "New volume", Records: "Activity records", Secrets: "New secret", Usage: "Usage and quotas", Keys: "Tenants and keys", Events: "Live events", Audit: "Verify", Machine: "Supported features" };
 // A tab of the view of the sandbox "a".
 const one = (tab, ready) => ({ at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Select a / }), open: async (page) => { await page.getByRole("link", { name: "a", exact: true }).click(); await page.getByRole("navigation", { name: "Parts of the sandbox" }).getByRole("link", { name: tab, exact: true }).click(); await ready(page).waitFor(); } });
 const part = (name, text) => ({ at: "hub", path: `/#${name.toLowerCase()}`, ready: (page) => page.getByRole("main").getByText(text).first() });

@@ -37,11 +37,11 @@ export function BoxHeader({ title = "", keys = [], commands = [] }) {
       ${me && html`<span class="box-state"><span class=${`dot ${ended ? "bad" : dots[me.state] || ""}`}></span>${ended ? "deleted" : me.state}</span>`}
       ${me?.owner && html`<span class="dim cut box-owner" title="Owner">${visible(me.owner)}</span>`}
       ${me?.expires && !ended && html`<${Left} me=${me} />`}</div>
-    <span class="box-acts">${doing && html`${me?.expires && html`<a class="button" href=${doing("extend")}>Extend</a>`}<a class="button box-wide" href=${doing("share")}>Share</a><${More} doing=${doing} name=${name} />`}
+    <span class="box-acts">${doing && html`${me?.expires && html`<a class="button" href=${doing("extend")}>Extend</a>`}${me?.share && html`<a class="button box-wide" href=${doing("share")}>Share</a>`}<${More} doing=${doing} name=${name} share=${Boolean(me?.share)} />`}
       <span class="box-links"><a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a><a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener">Docs</a><button class="plain" title=${`Copy the address of the MCP server: ${at("mcp").href}`} onClick=${copyMcp}>MCP</button></span>
       <${IconButton} sign="search" label="Go to (Ctrl+K)" onClick=${() => set("palette")} /><${IconButton} class="box-wide" sign="help" label="Keys (?)" onClick=${() => set("keys")} /><${Theme} /></span></nav>
     <${Notice} me=${me} name=${name} ended=${ended} />
-    ${open === "palette" && html`<${Palette} commands=${[...commands, ...commandsOf(me?.hub || "", doing)]} onClose=${() => set("")} />`}
+    ${open === "palette" && html`<${Palette} commands=${[...commands, ...commandsOf(me?.hub || "", doing, Boolean(me?.share))]} onClose=${() => set("")} />`}
     ${open === "keys" && html`<${KeyList} keys=${keys} onClose=${() => set("")} />`}`;
 }
 
@@ -71,17 +71,17 @@ function Left({ me }) {
     const timer = setTimeout(() => tick(Date.now()), rest < 61_000 ? 1000 : 10_000);
     return () => clearTimeout(timer);
   }, [now, end]);
-  return html`<time class=${`box-left ${rest < (me.if_unused ? soonUnused : soon) ? "soon" : ""}`} datetime=${me.expires} title=${`${verbs[me.on_end] || "Ends"} at ${new Date(end).toLocaleString()}`}>${me.if_unused ? `${verbs[me.on_end] || "Ends"} if unused: ` : ""}${left(rest)}</time>`;
+  return html`<time class=${`box-left ${rest < (me.if_unused ? soonUnused : soon) ? "soon" : ""}`} datetime=${me.expires} title=${`${verbs[me.on_end] || "Ends"} at ${new Date(end).toLocaleString()}`}>${me.if_unused ? `${verbs[me.on_end] || "Ends"} in ${left(rest).replace(/ left$/, "")} if idle` : left(rest)}</time>`;
 }
 
 /** @type {Record<string, string>} */
 const verbs = { delete: "Is deleted", stop: "Stops", pause: "Is paused" };
 
-/** More lists the actions of the hub. @param {{ doing: (action: string) => string, name: string }} props */
-function More({ doing, name }) {
+/** More lists the actions of the hub. @param {{ doing: (action: string) => string, name: string, share: boolean }} props */
+function More({ doing, name, share }) {
   const [open, set] = useState(false);
   return html`<${IconButton} sign="more" label="More actions" aria-haspopup="dialog" onClick=${() => set(true)} />
-    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">These actions open on the hub.</p>${actions.map((action) => html`<a key=${action} class="button" href=${doing(action.toLowerCase())}>${action}</a>`)}<//>`}`;
+    ${open && html`<${Dialog} title=${name} onClose=${() => set(false)}><p class="dim">These actions open on the hub.</p>${actions.filter((action) => share || action !== "Share").map((action) => html`<a key=${action} class="button" href=${doing(action.toLowerCase())}>${action}</a>`)}<//>`}`;
 }
 
 /** Notice explains why the sandbox does not respond. @param {{ me: import("./identity.js").Identity | null, name: string, ended: string }} props */

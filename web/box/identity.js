@@ -2,7 +2,7 @@
 // its sandbox sleeps or has ended sends no automatic requests, because these would wake it, or fail again and again.
 import { at, setGate, useEffect, useState } from "../ui/ui.js";
 
-/** @typedef {{ name: string, id: string, owner: string, state: string, message: string, expires: string | null, on_end: string, if_unused: boolean, hub: string }} Identity */
+/** @typedef {{ name: string, id: string, owner: string, state: string, message: string, expires: string | null, on_end: string, if_unused: boolean, hub: string, share: boolean }} Identity */
 /** @typedef {{ me: Identity | null, ended: string }} Life ended: why the sandbox no longer exists; empty while it does */
 
 const interval = 5000;

@@ -16,12 +16,12 @@ const places = [
 /** copyMcp copies the address of the MCP server. */
 export const copyMcp = () => navigator.clipboard?.writeText(at("mcp").href).then(() => toast("Copied the address of the MCP server"), () => toast(at("mcp").href));
 
-/** commandsOf lists the commands. doing returns the hub's page for an action. @param {string} hub @param {((action: string) => string) | null} doing @returns {Command[]} */
-export function commandsOf(hub, doing) {
+/** commandsOf lists the commands. doing returns the hub's page for an action. @param {string} hub @param {((action: string) => string) | null} doing @param {boolean} share @returns {Command[]} */
+export function commandsOf(hub, doing, share) {
   const go = (/** @type {string} */ to) => () => location.assign(to);
   return [
     ...places.map(([title, path, sign]) => ({ title, more: "page of this sandbox", sign, run: go(at("").href + path) })),
-    ...(doing ? ["Share", "Extend", "Pause", "Snapshot", "Fork", "Delete"].map((title) => ({ title, more: "action of the hub", sign: "right", run: go(doing(title.toLowerCase())) })) : []),
+    ...(doing ? [...(share ? ["Share"] : []), "Extend", "Pause", "Snapshot", "Fork", "Delete"].map((title) => ({ title, more: "action of the hub", sign: "right", run: go(doing(title.toLowerCase())) })) : []),
     ...(hub ? [{ title: "All sandboxes", more: "the hub", sign: "left", run: go(hub) }] : []),
     { title: "Switch theme", more: "system, light, dark", sign: "theme", run: () => { nextTheme(); } },
     { title: "Copy the address of the MCP server", more: "for agents", sign: "copy", run: copyMcp },

@@ -61,6 +61,8 @@ type Config struct {
 	Tokens *token.Signer
 	// PublicPorts opens the ports of sandboxes to all clients that know their E2B host names.
 	PublicPorts bool
+	// Shares reports whether the hub has links to sandboxes.
+	Shares bool
 	// Sessions starts sessions on sites; nil: sites have no sessions.
 	Sessions Sessions
 	// WakeWait is how long a request waits until a sandbox is awake; PageWait applies instead if

@@ -63,7 +63,8 @@ func (p policy) hubURL(q request) string {
 // describe replies with the identity of a sandbox.
 func (g *Gateway) describe(w http.ResponseWriter, r *http.Request, d decision) {
 	sb := d.sandbox
-	me := identity.Identity{Name: sb.Spec.Name, ID: sb.ID, Owner: sb.Spec.Owner, State: string(sb.State), Message: sb.Message, Hub: d.location}
+	me := identity.Identity{Name: sb.Spec.Name, ID: sb.ID, Owner: sb.Spec.Owner, State: string(sb.State), Message: sb.Message, Hub: d.location,
+		Share: g.Shares}
 	if at, action, ok := fleet.Deadline(sb, g.Fleet.LastActive(sb)); ok {
 		expiry, expires := fleet.Expiry(sb)
 		me.Expires, me.OnEnd, me.IfUnused = new(at.UTC()), string(action), !expires || at.Before(expiry)
