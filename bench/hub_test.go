@@ -66,8 +66,13 @@ func startProgram(b *testing.B, cove, state string, args ...string) (*client.Cli
 // round creates a sandbox and waits for the output of a command in it.
 func round(b *testing.B, c *client.Client, name string) time.Duration {
 	b.Helper()
-	begin := time.Now()
-	if _, err := c.Create(context.Background(), client.CreateOptions{Name: name}); err != nil {
+	return roundFrom(b, c, client.CreateOptions{Name: name})
+}
+
+func roundFrom(b *testing.B, c *client.Client, o client.CreateOptions) time.Duration {
+	b.Helper()
+	name, begin := o.Name, time.Now()
+	if _, err := c.Create(context.Background(), o); err != nil {
 		b.Error(err)
 		return 0
 	}

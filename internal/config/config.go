@@ -34,6 +34,16 @@ type Source struct {
 	Ignore []string
 }
 
+// Variable returns a variable that a user has named, such as the value of a build argument.
+func Variable(name string) (value string, set bool) {
+	for _, pair := range os.Environ() {
+		if value, set = strings.CutPrefix(pair, name+"="); set {
+			return value, true
+		}
+	}
+	return "", false
+}
+
 // Sudoer returns the ID of the user that started this process with sudo, or "".
 func Sudoer() string { return os.Getenv("SUDO_UID") }
 

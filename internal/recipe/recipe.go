@@ -302,12 +302,13 @@ func isName(s string) bool {
 	return strings.Trim(s, letters+"_") == ""
 }
 
+// standardPath is the PATH of steps whose base sets none.
+const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // env returns the variables that a step sees.
 func (c Config) env(s Step) map[string]string {
-	if len(s.Vars) == 0 {
-		return c.Env
-	}
-	env := maps.Clone(s.Vars)
+	env := map[string]string{"PATH": standardPath}
+	maps.Copy(env, s.Vars)
 	maps.Copy(env, c.Env)
 	return env
 }

@@ -69,6 +69,9 @@ func TestApply(t *testing.T) {
 	if d := cmp.Diff(want, c); d != "" {
 		t.Error(d)
 	}
+	if c, err := (Config{}).Apply(Step{Kind: Env, Pairs: []string{"PATH", "/a:$PATH"}}); c.Env["PATH"] != "/a:"+standardPath || err != nil {
+		t.Errorf("got %v, %v, want the standard PATH in a base without one", c.Env, err)
+	}
 	for to, want := range map[string]string{"y": "/app/sub/x/y", "y/": "/app/sub/x/y/", ".": "/app/sub/x/", "/": "/", "/z/$A": "/z/x"} {
 		if got := c.Resolve(Step{Kind: Copy, To: to}).To; got != want {
 			t.Errorf("target %q: got %q, want %q", to, got, want)

@@ -21,7 +21,7 @@ func TestViewersHaveAList(t *testing.T) {
 		secret_list hub_usage mcp auth_check auth_create_ticket health_ready docs_openapi docs_llms e2b_get
 		e2b_list e2b_list_v2 e2b_metrics e2b_metrics_all e2b_logs e2b_other e2b_snapshots e2b_templates e2b_alias
 		e2b_build_status e2b_build_logs e2b_template_get
-		template_list template_get template_build_get template_build_log`)
+		template_list template_get template_history template_build_get template_build_log`)
 	r := newRig(t, nil)
 	var got []string
 	for _, o := range r.hub.Table.All() {

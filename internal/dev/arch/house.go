@@ -312,7 +312,8 @@ app/host: api/op auth config surface/cli surface/mcp
 app/cove/login: /client app/host config surface/cli
 
 # verbs of the command line
-app/cove/verb: /client app/cove/login app/host filesystem/archive config auth/peer api/op surface/cli
+app/cove/verb: /client app/cove/login app/host filesystem/archive filesystem/buildcontext recipe/dockerfile config auth/peer
+	api/op surface/cli
 
 # programs
 app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind guest/browser guest/build guest/code

@@ -38,7 +38,7 @@ hub/fleet: hub/internal/tenant
 hub: api/identity hub/internal/naming network/relay provider/local provider/mem surface/mcp surface/mcp/upstream surface/rest
 surface/cli: surface/cli/query surface/rest
 app: dev/guide
-app/cove: provider/mem
+app/cove: provider/mem recipe
 /bench: /client app config hub api/op network/egress provider/mem sandbox surface/rest /test/cluster
 /bench/scale: /client provider/kubernetes network/tunnel /test/cluster
 /test/cluster: /client /test/attack

@@ -30,7 +30,8 @@ type Part struct {
 var Parts = []Part{
 	{"Begin", []string{"guide/start.md", "guide/ways.md", "guide/many.md", "guide/interfaces.md"}},
 	{"Capabilities", []string{"guide/terminal.md", "guide/files.md", "guide/code.md", "guide/browser.md",
-		"guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/egress.md", "guide/skills.md", "guide/disks.md"}},
+		"guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/egress.md", "guide/skills.md", "guide/disks.md",
+		"guide/templates.md"}},
 	{"Operate", []string{"guide/deploy.md", "guide/tenants.md", "operation.md", "security.md", "guide/limits.md"}},
 	{"Coming from", []string{"guide/compare.md", "guide/from-aio.md", "e2b.md", "guide/from-docker.md", "guide/from-agent-sandbox.md"}},
 	{"Reference", []string{"mcp.md", "pages.md", "settings.md", "settings-hub.md", "errors.md"}},

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Tree is the folder of a build. It reads nothing outside of the folder, not even through links.
@@ -279,6 +281,18 @@ func (c *collector) add(e entry) error {
 	c.seen[e.Name[1:]] = true
 	c.files.entries = append(c.files.entries, e)
 	return nil
+}
+
+// WriteArchive writes the files as an archive, compressed with zstd.
+func (f *Files) WriteArchive(ctx context.Context, w io.Writer) error {
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	if err := f.WriteTar(ctx, z); err != nil {
+		return errors.Join(err, z.Close())
+	}
+	return z.Close()
 }
 
 // WriteTar writes the files as an archive.

@@ -71,10 +71,12 @@ func (s *Service) Ops() []op.Op {
 		return op.Spec{Name: "build_" + name, Route: "POST /v1/build/" + name, Tag: "build", Style: op.Resource,
 			NoTool: true, NoVerb: true, NoDoc: true, Doc: doc}
 	}
+	pack := spec("pack", "Pack files for another stage.")
+	pack.Content = op.ContentForeign
 	return []op.Op{
 		op.Stream[RunIn, RunEvent](spec("run", "Run a step and stream its output."), s.Run),
 		op.New(spec("copy", "Copy files of an uploaded archive."), s.Copy),
-		op.New(spec("pack", "Pack files for another stage."), s.Pack),
+		op.New(pack, s.Pack),
 		op.New(spec("settle", "End all processes that steps have left behind, and search changed files for secrets."), s.Settle),
 	}
 }

@@ -88,6 +88,16 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestOps: no operation is a tool, a verb or documented: only the hub calls them.
+func TestOps(t *testing.T) {
+	t.Parallel()
+	for _, o := range newService(t).Ops() {
+		if !o.NoTool || !o.NoVerb || !o.NoDoc {
+			t.Errorf("%s is visible to users", o.Name)
+		}
+	}
+}
+
 func TestRunAsUser(t *testing.T) {
 	testenv.NeedRoot(t)
 	t.Parallel()
@@ -182,6 +192,13 @@ func TestCopy(t *testing.T) {
 		if err != nil || string(got) != "x" || statErr != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("to another filesystem: got %q, %v, %v, %v", got, info, err, statErr)
 		}
+	}
+	made := filepath.Join(t.TempDir(), "made")
+	if _, err := s.Copy(t.Context(), CopyIn{Sources: `["."]`, To: made, Owner: owner, File: tree()}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("a folder for all files: got %v, %v, want mode 755", info, err)
 	}
 	root := t.TempDir()
 	if _, err := s.Copy(t.Context(), CopyIn{Sources: `["."]`, To: root, Owner: owner, Mode: "750", File: tree()}); err != nil {

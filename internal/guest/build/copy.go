@@ -71,6 +71,9 @@ func (s *Service) Copy(ctx context.Context, in CopyIn) (out CopyOut, err error) 
 	for _, k := range report.Skipped {
 		out.Skipped = append(out.Skipped, k.Name+": "+k.Reason)
 	}
+	if err := os.Chmod(staging, 0o755); err != nil { // of a folder that is created for all files
+		return out, err
+	}
 	m := &mover{uid: int(u.UID), gid: int(u.GID), keep: in.Keep && in.Owner == "", out: &out}
 	if in.Unpack {
 		m.unpack = func(from, to string) (bool, error) { return s.unpackTo(ctx, m, from, to, in.Owner == "") }
@@ -117,6 +120,9 @@ func (s *Service) unpackTo(ctx context.Context, m *mover, from, to string, keep 
 	}
 	for _, k := range report.Skipped {
 		m.out.Skipped = append(m.out.Skipped, k.Name+": "+k.Reason)
+	}
+	if err := os.Chmod(staging, 0o755); err != nil {
+		return false, err
 	}
 	inner := *m
 	inner.keep = keep

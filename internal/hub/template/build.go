@@ -111,6 +111,7 @@ func (s *Service) Start(ctx context.Context, id string, r recipe.Recipe, o Optio
 	var life context.Context
 	life, a.cancel = context.WithCancelCause(op.WithCall(s.Tasks.Context(), &call))
 	s.active[id] = a
+	s.Store.BeginLog(owner, id)
 	if !s.Tasks.Go(func(context.Context) { s.run(life, b, o, a) }) {
 		delete(s.active, id)
 		return nil, op.Errorf(op.Unavailable, "the hub is stopping")

@@ -44,6 +44,13 @@ func (s *Service) Ops() []op.Op {
 			Verb: "template ls", ReadOnly: true, Columns: []string{"name", "tags", "size", "updated"}, Doc: "List templates."}, s.List),
 		op.New(op.Spec{Name: "template_get", Access: op.AccessRead, Route: "GET " + one, Tag: "template", Verb: "template get",
 			ReadOnly: true, Doc: "Show a template with its latest builds and their steps."}, s.Get),
+		op.New(op.Spec{Name: "template_history", Access: op.AccessRead, Route: "GET " + one + "/history", Tag: "template",
+			Verb: "template history", ReadOnly: true, Columns: []string{"id", "status", "tags", "size", "created"},
+			Doc: "List the builds of a template, newest first."}, s.History),
+		op.New(op.Spec{Name: "template_tag", Route: "POST " + one + "/tag", Tag: "template", Verb: "template tag",
+			Doc: "Give a build of a template another tag. Sandboxes are created from NAME:TAG."}, s.AddTag),
+		op.New(op.Spec{Name: "template_untag", Route: "DELETE " + one + "/tag/{tag}", Tag: "template", Verb: "template untag",
+			Destructive: true, Doc: "Remove a tag from a template. The tag default stays until the template is deleted."}, s.RemoveTag),
 		op.New(op.Spec{Name: "template_delete", Tool: "deleteTemplate", Route: "DELETE " + one, Tag: "template", Verb: "template rm",
 			Destructive: true, Doc: "Delete a template. Sandboxes created from it are not affected."}, s.Delete),
 		op.New(op.Spec{Name: "template_files", Route: "POST " + all + "/files", Tag: "template", NoTool: true, NoVerb: true,
@@ -193,9 +200,7 @@ func (s *Service) FollowLog(ctx context.Context, in LogIn, send func(op.Event) e
 			continue
 		}
 		if more == nil {
-			if more = s.begins(b); more == nil {
-				return nil
-			}
+			return nil
 		}
 		select {
 		case <-more:
@@ -203,16 +208,6 @@ func (s *Service) FollowLog(ctx context.Context, in LogIn, send func(op.Event) e
 			return nil
 		}
 	}
-}
-
-// begins returns a channel that is closed when a build without a log has ended; nil if it is not in progress.
-func (s *Service) begins(b templatestore.Build) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.active[b.ID]; a != nil {
-		return a.done
-	}
-	return nil
 }
 
 // Cancel cancels a build.
@@ -295,6 +290,80 @@ func (s *Service) Get(ctx context.Context, in NameIn) (Out, error) {
 		}
 	}
 	return o, nil
+}
+
+// History lists the builds of a template.
+func (s *Service) History(ctx context.Context, in NameIn) ([]BuildOut, error) {
+	t, err := s.FindTemplate(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	out := []BuildOut{}
+	for _, b := range slices.Backward(s.Store.Builds(t.Owner, t.Name)) {
+		out = append(out, buildOut(b))
+	}
+	return out, nil
+}
+
+// TagIn is a new tag.
+type TagIn struct {
+	Name string `path:"name" doc:"Template, NAME or NAME:TAG"`
+	Tag  string `json:"tag" doc:"The new tag. If another build has it, it is moved"`
+}
+
+// maxTags is the maximum number of tags of a template.
+const maxTags = 1000
+
+// AddTag gives a build another tag.
+func (s *Service) AddTag(ctx context.Context, in TagIn) (Out, error) {
+	owner, err := s.owner(ctx)
+	if err != nil {
+		return Out{}, err
+	}
+	if err := checkTag(in.Tag); err != nil {
+		return Out{}, err
+	}
+	found, b, err := s.current(owner, in.Name)
+	if err != nil {
+		return Out{}, err
+	}
+	op.CallOf(ctx).TargetName = found.Name
+	t, err := s.Store.ChangeTemplate(owner, found.Name, func(t *templatestore.Template, exists bool) error {
+		if !exists {
+			return notFound(in.Name)
+		}
+		if len(t.Tags) >= maxTags && t.Tags[in.Tag] == "" {
+			return op.Errorf(op.Exhausted, "tag limit reached (%d); remove tags first", maxTags)
+		}
+		t.Tags[in.Tag] = b.ID
+		return nil
+	})
+	return s.out(t), err
+}
+
+// UntagIn names a tag.
+type UntagIn struct {
+	Name string `path:"name" doc:"Name of the template"`
+	Tag  string `path:"tag" doc:"Tag"`
+}
+
+// RemoveTag removes a tag.
+func (s *Service) RemoveTag(ctx context.Context, in UntagIn) (Out, error) {
+	found, err := s.FindTemplate(ctx, in.Name)
+	if err != nil {
+		return Out{}, err
+	}
+	if in.Tag == DefaultTag {
+		return Out{}, op.Errorf(op.Invalid, "the tag %s cannot be removed; delete the template, or build it again", DefaultTag)
+	}
+	t, err := s.Store.ChangeTemplate(found.Owner, found.Name, func(t *templatestore.Template, exists bool) error {
+		if !exists || t.Tags[in.Tag] == "" {
+			return op.Errorf(op.NotFound, "template %q has no tag %.80q", found.Name, in.Tag)
+		}
+		delete(t.Tags, in.Tag)
+		return nil
+	})
+	return s.out(t), err
 }
 
 // Delete deletes a template.

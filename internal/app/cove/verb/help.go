@@ -15,7 +15,7 @@ var groups = []struct{ id, title, verbs string }{
 	{"sandbox", "Sandboxes:", "create run list get describe wait start stop restart pause resume extend rename rm undelete deletions"},
 	{"inside", "In a sandbox:", "exec shell cp logs open port-forward ports top stats metrics processes signal events history search " +
 		"activity glance network egress share"},
-	{"disk", "Disks:", "snapshot rollback fork diff export volume image template"},
+	{"disk", "Disks:", "build template snapshot rollback fork diff export volume image"},
 	{"project", "Projects:", "up down"},
 	{"account", "Hubs and credentials:", "login logout context auth secret key usage info environments watch attention record " +
 		"audit health docs mcp"},

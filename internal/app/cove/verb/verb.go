@@ -57,7 +57,7 @@ type (
 func (v *Verbs) Add(root *cobra.Command) {
 	v.extend(root)
 	r := runner{v}
-	root.AddCommand(r.run(), r.exec(), r.shell(), copier{v}.copy(), v.forward(), v.open(), v.up(), v.down())
+	root.AddCommand(r.run(), r.exec(), r.shell(), copier{v}.copy(), builder{v}.build(), v.forward(), v.open(), v.up(), v.down())
 	root.AddCommand(v.restart(), v.wait(), v.top(), v.describe())
 	v.addSecret(root)
 }

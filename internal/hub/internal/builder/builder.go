@@ -88,7 +88,7 @@ type Sandboxes interface {
 	Pack(ctx context.Context, id string, sources []string) (io.ReadCloser, error)
 	// Save ends all processes of steps and saves the disk.
 	Save(ctx context.Context, id string, s Saving) (size int64, err error)
-	// Keep gives the sandbox of a failed build to its owner, and returns its name.
+	// Keep gives a copy of the sandbox of a failed build to its owner, and returns its name.
 	Keep(ctx context.Context, id string) (name string, err error)
 	Delete(ctx context.Context, id string)
 }

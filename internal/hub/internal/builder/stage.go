@@ -92,7 +92,6 @@ func (r *stage) fail(ctx context.Context, err error, name string) error {
 			return out
 		}
 		out.Message += fmt.Sprintf("; inspect it with: cove shell %s", kept)
-		r.box = ""
 	}
 	return out
 }

@@ -31,21 +31,34 @@ type buildLog struct {
 	changed chan struct{}
 }
 
+// BeginLog creates the log of a build, so that clients can wait for its first line.
+func (s *Store) BeginLog(owner, build string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginLog(owner, build)
+}
+
+func (s *Store) beginLog(owner, build string) *buildLog {
+	l := s.logs[build]
+	if l != nil {
+		return l
+	}
+	l = &buildLog{changed: make(chan struct{})}
+	s.logs[build] = l
+	f, err := os.OpenFile(s.path(owner, "b-"+build+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		s.log.Warn("the log of a build is kept only in memory", "build", build, "error", err)
+		return l
+	}
+	l.file = f
+	return l
+}
+
 // Append adds a line to the log of a build. At the limit, it adds one line that says so, and then nothing but errors.
 func (s *Store) Append(owner, build string, e Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.logs[build]
-	if l == nil {
-		l = &buildLog{changed: make(chan struct{})}
-		s.logs[build] = l
-		f, err := os.OpenFile(s.path(owner, "b-"+build+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-		if err != nil {
-			s.log.Warn("the log of a build is kept only in memory", "build", build, "error", err)
-		} else {
-			l.file = f
-		}
-	}
+	l := s.beginLog(owner, build)
 	if len(e.Text) > maxText {
 		e.Text = e.Text[:maxText]
 	}

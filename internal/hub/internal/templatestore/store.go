@@ -396,10 +396,13 @@ const historyLength = 10
 func (s *Store) Unused(before time.Time) map[string][]string {
 	used := map[string]bool{}
 	for _, t := range s.all() {
+		tagged := map[string]bool{}
+		for _, build := range t.Tags {
+			tagged[build] = true
+		}
 		builds := s.Builds(t.Owner, t.Name)
 		for i, b := range builds {
-			tagged := slices.ContainsFunc(b.Tags, func(tag string) bool { return t.Tags[tag] == b.ID })
-			if !tagged && len(builds)-i > historyLength && b.Status != Building {
+			if !tagged[b.ID] && len(builds)-i > historyLength && b.Status != Building {
 				continue
 			}
 			used[keyOf(t.Owner, b.Layer)] = true

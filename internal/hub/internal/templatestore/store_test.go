@@ -203,7 +203,7 @@ func TestUnused(t *testing.T) {
 		}
 	}
 	_, err := s.ChangeTemplate("ann", "t", func(t *Template, _ bool) error {
-		t.Tags["vb01"] = "b01"
+		t.Tags["stable"] = "b01"
 		return nil
 	})
 	if err != nil {
