@@ -28,7 +28,7 @@ guest/shell: surface/rest
 provider/docker: /deploy provider/providertest provider/providertest/outbound /test/cluster
 provider/kubernetes/internal/bucket: /test/cluster
 provider/kubernetes/internal/archive: /test/cluster
-provider/kubernetes: /client provider/providertest /test/cluster
+provider/kubernetes: /client provider/providertest provider/providertest/outbound /test/cluster
 provider/mem: provider/providertest provider/providertest/payload
 provider/local: provider/providertest provider/providertest/outbound
 hub/internal/pool: guest/bind api/op provider/local provider/mem surface/rest

@@ -19,6 +19,8 @@ type Hub struct {
 	Patience time.Duration
 	// Copies says that the proxy takes no descriptors, so that this side copies the data of connections.
 	Copies bool
+	// Open, if not nil, opens connections to the proxy instead of Path. They can end one direction. Copies is required.
+	Open func(context.Context) (net.Conn, error)
 }
 
 // Lookup returns nil if a name exists and may be used.
@@ -53,11 +55,14 @@ func (h *Hub) send(ctx context.Context, r Request) (*Connection, error) {
 		c.Close()
 		return nil, err
 	}
-	return &Connection{c: c.(*net.UnixConn), copies: h.Copies}, nil
+	return &Connection{c: c, copies: h.Copies}, nil
 }
 
 // dial connects to the proxy. It retries while the hub restarts, so that programs do not notice.
 func (h *Hub) dial(ctx context.Context) (net.Conn, error) {
+	if h.Open != nil {
+		return h.Open(ctx)
+	}
 	var d net.Dialer
 	deadline := time.Now().Add(h.Patience)
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
@@ -79,7 +84,7 @@ func (h *Hub) dial(ctx context.Context) (net.Conn, error) {
 
 // Connection is a request that the proxy is serving.
 type Connection struct {
-	c      *net.UnixConn
+	c      net.Conn
 	copies bool
 	result error
 	ended  bool
@@ -137,7 +142,7 @@ func (c *Connection) Give(fd int) error {
 		return c.copy(fd)
 	}
 	defer syscall.Close(fd)
-	_, _, err := c.c.WriteMsgUnix([]byte{Magic}, syscall.UnixRights(fd), nil)
+	_, _, err := c.c.(*net.UnixConn).WriteMsgUnix([]byte{Magic}, syscall.UnixRights(fd), nil)
 	return err
 }
 
@@ -149,8 +154,7 @@ func (c *Connection) copy(fd int) error {
 	if err != nil {
 		return err
 	}
-	program := conn.(*net.TCPConn)
-	hub := c.c
+	program, hub := conn.(half), c.c.(half)
 	c.c = nil
 	go func() {
 		done := make(chan struct{})

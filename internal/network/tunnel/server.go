@@ -35,13 +35,18 @@ type Server struct {
 	closed  bool
 	parked  []*parked      // connections of the hub that wait for verbAccept, newest last
 	waiting []chan *parked // outgoing connections that wait for a connection of the hub, oldest first
+	slots   chan struct{}  // of outgoing connections
 }
 
 // parked is a connection of the hub that waits to become an outgoing one.
 type parked struct {
-	net.Conn
-	done chan struct{} // closed when the connection has been used or dropped
+	*tls.Conn
+	done  chan struct{} // closed when the connection has been used or dropped
+	close func() error  // of an open outgoing connection
 }
+
+// Close ends an open outgoing connection.
+func (p *parked) Close() error { return p.close() }
 
 // The limits of concurrent connections.
 const (
@@ -61,7 +66,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, tls: settings}, nil
+	return &Server{cfg: cfg, tls: settings, slots: make(chan struct{}, maxOutgoing)}, nil
 }
 
 // Serve serves the hub until the listener is closed.
@@ -200,7 +205,7 @@ func (s *Server) Close() {
 
 // take returns the newest connection of the hub, because older ones may belong to a previous
 // hub, and the number of others that wait for one.
-func (s *Server) take(timeout <-chan time.Time) (p *parked, others int) {
+func (s *Server) take(timeout <-chan struct{}) (p *parked, others int) {
 	s.mu.Lock()
 	if n := len(s.parked); n > 0 {
 		p, s.parked = s.parked[n-1], s.parked[:n-1]
@@ -235,32 +240,63 @@ func (s *Server) take(timeout <-chan time.Time) (p *parked, others int) {
 // ServeOutgoing forwards the connections of programs inside to the hub, until the listener is
 // closed.
 func (s *Server) ServeOutgoing(l net.Listener) {
-	slots := make(chan struct{}, maxOutgoing)
 	each(l, func(c net.Conn) {
-		select {
-		case slots <- struct{}{}:
-			go func() {
-				defer func() { c.Close(); <-slots }()
-				s.forward(c)
-			}()
-		default:
+		if !s.reserve() {
 			c.Close()
+			return
 		}
+		go func() {
+			hub, err := s.open(context.Background())
+			if err != nil {
+				c.Close()
+				return
+			}
+			Relay(hub, c)
+		}()
 	})
 }
 
-func (s *Server) forward(c net.Conn) {
-	timeout := time.NewTimer(outgoingTimeout)
-	defer timeout.Stop()
+var (
+	errFull  = errors.New("too many outgoing connections of this sandbox")
+	errNoHub = errors.New("the hub is unreachable")
+)
+
+// reserve takes a slot of outgoing connections, without waiting.
+func (s *Server) reserve() bool {
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Open opens an outgoing connection to the hub.
+func (s *Server) Open(ctx context.Context) (net.Conn, error) {
+	if !s.reserve() {
+		return nil, errFull
+	}
+	return s.open(ctx)
+}
+
+// open opens an outgoing connection, and releases the slot of the caller with it.
+func (s *Server) open(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, outgoingTimeout, errNoHub)
+	defer cancel()
 	for {
-		p, others := s.take(timeout.C)
+		p, others := s.take(ctx.Done())
 		if p == nil {
-			return
+			<-s.slots
+			return nil, context.Cause(ctx)
 		}
 		if offer(p, others) {
-			Relay(p, c)
-			close(p.done)
-			return
+			p.close = sync.OnceValue(func() error {
+				err := p.Conn.Close()
+				close(p.done)
+				<-s.slots
+				return err
+			})
+			return p, nil
 		}
 		close(p.done)
 	}
@@ -292,7 +328,7 @@ func Relay(a, b net.Conn) {
 // copyHalf copies one direction and ends it at the other side. A failure ends both directions.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(bare{to}, bare{from})
-	half, ok := unwrap(to).(interface{ CloseWrite() error })
+	half, ok := to.(interface{ CloseWrite() error })
 	if ok && err == nil {
 		err = half.CloseWrite()
 	}
@@ -300,14 +336,6 @@ func copyHalf(to, from net.Conn) {
 		to.Close()
 		from.Close()
 	}
-}
-
-// unwrap returns the underlying connection.
-func unwrap(c net.Conn) net.Conn {
-	if p, ok := c.(*parked); ok {
-		return p.Conn
-	}
-	return c
 }
 
 // bare hides all methods of a connection except Read and Write. Otherwise io.Copy could splice

@@ -80,7 +80,7 @@ func testOutbound(t *testing.T, r rig) {
 			return string(out), err
 		}
 		return &outbound.Box{
-			Probe: "/run/bin/probe", Sudo: "/bin/sudo root",
+			Probe: "/run/bin/probe", Outside: outside(probe), Sudo: "/bin/sudo root",
 			Shell:     func(command string) (string, error) { return run(id, command) },
 			Neighbour: func(command string) (string, error) { return run(create(), command) },
 			Listen:    func(ctx context.Context) (net.Listener, error) { return p.Egress(ctx, id) },
@@ -131,4 +131,12 @@ func rootWithSudo(t *testing.T, sudo string) io.Reader {
 		t.Fatal(err)
 	}
 	return &out
+}
+
+// outside runs a program on this machine.
+func outside(program string) func(args ...string) (string, error) {
+	return func(args ...string) (string, error) {
+		out, err := exec.Command(program, args...).CombinedOutput()
+		return string(out), err
+	}
 }

@@ -53,7 +53,8 @@ func TestCluster(t *testing.T) {
 	t.Run("together", func(t *testing.T) {
 		for name, run := range map[string]func(*real){"provider": testRealProvider, "walls": testRealWalls,
 			"hub": testRealHub, "burst": testRealBurst, "tenants": testRealTenants, "examine": testRealExamine,
-			"chart": testRealChart, "claims": testRealClaims, "images": testRealImages, "removed": testRealRemoved, "cuts": testRealCuts} {
+			"chart": testRealChart, "claims": testRealClaims, "images": testRealImages, "removed": testRealRemoved, "cuts": testRealCuts,
+			"outbound": testRealOutbound} {
 			t.Run(name, func(t *testing.T) { t.Parallel(); run(&real{k.Kubernetes, t, realNamespace}) })
 		}
 	})

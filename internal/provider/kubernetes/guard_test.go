@@ -180,7 +180,8 @@ func testWalls(h *hub) {
 	spec := pod["spec"].(doc)
 	wantEqual(h.t, "token of a service account", spec["automountServiceAccountToken"], false)
 	wantEqual(h.t, "Pod security", spec["securityContext"], doc{"runAsNonRoot": true, "runAsUser": 1000,
-		"runAsGroup": 1000, "fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": doc{"type": "RuntimeDefault"}})
+		"runAsGroup": 1000, "fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": doc{"type": "RuntimeDefault"},
+		"sysctls": []any{doc{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}}})
 	for _, kind := range []string{"initContainers", "containers"} {
 		c := spec[kind].([]any)[0].(doc)
 		wantEqual(h.t, kind, c["securityContext"], doc{"privileged": false, "allowPrivilegeEscalation": false,

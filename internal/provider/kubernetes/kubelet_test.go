@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,6 +42,9 @@ type kubelet struct {
 	dir      string
 	programs string // the folder of the programs image
 	target   string // where that has them
+
+	// routed says that Pods have a route to the outside, and that their runtime filters system calls.
+	routed bool
 
 	mu     sync.Mutex
 	full   bool          // there is no room for another Pod
@@ -321,6 +325,9 @@ type shim struct {
 	Binds    []bind
 	Command  []string
 	UID      int
+	Sysctls  [][2]string
+	Resolver string
+	Routed   bool
 }
 
 type bind struct {
@@ -335,6 +342,11 @@ func (r *running) planContainer(c doc, binds map[string]string) shim {
 	if user, ok := c["securityContext"].(doc)["runAsUser"].(float64); ok {
 		plan.UID = int(user)
 	}
+	security := r.spec["securityContext"].(doc)
+	for _, o := range security["sysctls"].([]any) {
+		plan.Sysctls = append(plan.Sysctls, [2]string{o.(doc)["name"].(string), o.(doc)["value"].(string)})
+	}
+	plan.Resolver, plan.Routed = r.spec["dnsConfig"].(doc)["nameservers"].([]any)[0].(string), r.kubelet.routed
 	for _, word := range c["command"].([]any) {
 		plan.Command = append(plan.Command, word.(string))
 	}
@@ -412,6 +424,9 @@ func (r *running) runContainer(kind string, c doc, binds map[string]string, serv
 	r.setPID(0)
 	if stop != nil {
 		stop()
+	}
+	if b, _ := os.ReadFile(r.log); len(b) > 0 {
+		fmt.Fprintln(os.Stderr, "LOG", string(b))
 	}
 	code := cmd.ProcessState.ExitCode()
 	if w := cmd.ProcessState.Sys().(syscall.WaitStatus); w.Signaled() {
@@ -590,7 +605,7 @@ func becomeContainer() error {
 		}
 	}
 	passwd := "root:x:0:0::/root:/bin/sh\ngem:x:1000:1000::/home/gem:/bin/sh\n"
-	if err := errors.Join(os.WriteFile(filepath.Join(plan.Root, "etc/passwd"), []byte(passwd), 0o644),
+	if err := errors.Join(os.WriteFile(filepath.Join(plan.Root, "etc/passwd"), []byte(passwd), 0o644), plan.connect(),
 		unix.Mount("proc", filepath.Join(plan.Root, "proc"), "proc", 0, ""),
 		unix.Sethostname([]byte(plan.Hostname)), raiseLoopback(), unix.Chroot(plan.Root), unix.Chdir("/")); err != nil {
 		return err
@@ -602,7 +617,58 @@ func becomeContainer() error {
 			return err
 		}
 	}
+	if plan.Routed {
+		if err := runtimeFilter(); err != nil {
+			return err
+		}
+	}
 	return syscall.Exec(plan.Command[0], plan.Command, os.Environ())
+}
+
+// connect configures the network of a container.
+func (s *shim) connect() error {
+	if err := os.WriteFile(filepath.Join(s.Root, "etc/resolv.conf"), []byte("nameserver "+s.Resolver+"\n"), 0o644); err != nil {
+		return err
+	}
+	for _, o := range s.Sysctls {
+		if err := os.WriteFile("/proc/sys/"+strings.ReplaceAll(o[0], ".", "/"), []byte(o[1]), 0o644); err != nil {
+			return err
+		}
+	}
+	if !s.Routed {
+		return nil
+	}
+	ip := exec.Command("/sbin/ip", "-batch", "-")
+	ip.Stdin = strings.NewReader("" +
+		"link add eth0 type veth peer name eth1\nlink set eth1 up\n" +
+		"addr add 10.77.0.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.77.0.1\n")
+	if out, err := ip.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	// The names that packages of the machine's programs need.
+	for _, name := range []string{"alternatives", "chromium.d", "java-21-openjdk", "java-17-openjdk", "ssl"} {
+		from, to := filepath.Join("/etc", name), filepath.Join(s.Root, "etc", name)
+		if _, err := os.Stat(from); err == nil {
+			if err := errors.Join(os.Mkdir(to, 0o755), unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runtimeFilter refuses the calls that container runtimes refuse without CAP_SYS_PTRACE.
+func runtimeFilter() error {
+	refuse := unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PIDFD_GETFD, Jt: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PROCESS_VM_READV, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	list := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&list)), 0, 0)
 }
 
 // raiseLoopback brings up the loopback of a new network.

@@ -137,7 +137,7 @@ func TestKubernetes(t *testing.T) {
 	}
 	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard,
 		"faults": testFaults, "role": testRole, "hub": testHub, "crowd": testCrowd, "replicas": testReplicas,
-		"claims": testClaims, "snapshots": testSnapshots, "cuts": testCuts} {
+		"claims": testClaims, "snapshots": testSnapshots, "cuts": testCuts, "outbound": testOutbound} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -39,7 +40,7 @@ func (k kit) box(t *testing.T, isolation string) *outbound.Box {
 	const probe, sudo = "/run/probe", "/run/bin/sudo"
 	cfg := k.config(t)
 	cfg.Binds = append(cfg.Binds, local.Bind{Source: k.probe, Target: probe})
-	b := &outbound.Box{Probe: probe, Kernel: isolation != ""}
+	b := &outbound.Box{Probe: probe, Outside: outside(k.probe), Kernel: isolation != ""}
 	if k.sudo != "" {
 		cfg.Sudo, b.Sudo = k.sudo, sudo
 	}
@@ -123,4 +124,12 @@ func TestOutboundGVisor(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	outbound.Run(t, func(t *testing.T) *outbound.Box { return k.box(t, "gvisor") })
+}
+
+// outside runs a program on this machine.
+func outside(program string) func(args ...string) (string, error) {
+	return func(args ...string) (string, error) {
+		out, err := exec.Command(program, args...).CombinedOutput()
+		return string(out), err
+	}
 }

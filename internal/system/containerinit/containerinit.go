@@ -130,9 +130,7 @@ func Main(args []string) int {
 		return exitNotFound
 	}
 	cfg.Argv = append([]string{path}, plan.Command[1:]...)
-	if plan.Tunnel == nil {
-		connectPrograms(&cfg, log)
-	}
+	connectPrograms(&cfg, plan, log)
 	return proc.Init(cfg)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,36 +19,50 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/seccomp"
 )
 
-// EnterVerb is the verb with which this program prepares the process of the server, as root of a user namespace: it installs
-// the filter that passes connections of programs to the first process.
+// EnterVerb is the verb with which this program prepares the process of the server: it installs the filter that passes
+// connections of programs to the first process.
 const EnterVerb = "enter"
 
 // entry is what the first process sends to the program of EnterVerb.
 type entry struct {
 	User         *proc.User `json:"user,omitempty"`
 	Capabilities uint64     `json:"capabilities"`
+	Routed       bool       `json:"routed,omitempty"` // the network has a route
 }
 
 // maxEntry bounds an encoded entry.
 const maxEntry = 64 << 10
 
-// connectPrograms connects programs that use no proxy to the hub's egress proxy. It requires root, and a network without a
-// route: connections inside continue unchanged.
-func connectPrograms(cfg *proc.InitConfig, log *slog.Logger) {
-	if os.Geteuid() != 0 {
+// connectPrograms connects programs that use no proxy to the hub's egress proxy, if they can be intercepted.
+func connectPrograms(cfg *proc.InitConfig, plan Plan, log *slog.Logger) {
+	e, r := entry{User: cfg.User}, referee.Config{Copies: true}
+	switch root := os.Geteuid() == 0; {
+	case plan.Tunnel == nil && root:
+		// The network has no route, and the program becomes root of a user namespace to install the filter.
+		e.Capabilities, r.Egress = proc.Capabilities(), filepath.Join(HubDir, EgressName)
+		// The engine mounts this file, so it is not part of the image. Some engines do not, and the folder may be missing.
+		if err := os.WriteFile("/etc/resolv.conf", []byte(isolate.ResolverFile), 0o644); err != nil {
+			log.Warn("cannot set the resolver of this sandbox", "error", err)
+		}
+	case plan.Tunnel != nil && !root && noNewPrivileges():
+		e.Capabilities, e.Routed = math.MaxUint64, true // there are none to drop
+		r.Open = plan.Tunnel.open
+	default:
 		return
 	}
-	// The engine mounts this file, so it is not part of the image. Some engines do not, and the folder may be missing.
-	if err := os.WriteFile("/etc/resolv.conf", []byte(isolate.ResolverFile), 0o644); err != nil {
-		log.Warn("cannot set the resolver of this sandbox", "error", err)
-	}
-	user := cfg.User
-	cfg.Enter = &proc.Enter{Argv: []string{"/proc/self/exe", EnterVerb}, Supervise: func(conn int) error { return supervise(conn, user) }}
+	cfg.Enter = &proc.Enter{Argv: []string{"/proc/self/exe", EnterVerb}, Root: !e.Routed,
+		Supervise: func(conn int) error { return supervise(conn, e, r) }}
+}
+
+// noNewPrivileges reports whether programs cannot gain privileges. Then every process may install a filter.
+func noNewPrivileges() bool {
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && set == 1
 }
 
 // supervise receives the descriptor of calls from the program of EnterVerb, and decides on them.
-func supervise(conn int, user *proc.User) error {
-	text, err := json.Marshal(entry{User: user, Capabilities: proc.Capabilities()})
+func supervise(conn int, e entry, cfg referee.Config) error {
+	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
@@ -70,7 +85,8 @@ func supervise(conn int, user *proc.User) error {
 	if err != nil {
 		return fmt.Errorf("receive calls: %w", err)
 	}
-	r, err := referee.New(referee.Config{Listener: fds[0], Egress: filepath.Join(HubDir, EgressName), Copies: true})
+	cfg.Listener = fds[0]
+	r, err := referee.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -94,7 +110,7 @@ func enter(args []string) error {
 	if err := json.Unmarshal(buf[:n], &e); err != nil {
 		return fmt.Errorf("receive user: %w", err)
 	}
-	listener, err := installNotifications()
+	listener, err := installNotifications(e.Routed)
 	if err != nil {
 		_, _ = unix.Write(proc.EnterFD, []byte(err.Error())) // the first process starts the server without this program
 		return err
@@ -109,8 +125,12 @@ func enter(args []string) error {
 	return proc.Entered(e.User, e.Capabilities, args, os.Environ())
 }
 
-func installNotifications() (int, error) {
-	program, err := seccomp.ContainerNotifications()
+func installNotifications(routed bool) (int, error) {
+	filter := seccomp.ContainerNotifications
+	if routed {
+		filter = seccomp.PodNotifications
+	}
+	program, err := filter()
 	if err != nil {
 		return -1, err
 	}

@@ -42,6 +42,7 @@ type Tunnel struct {
 	Ready string `json:"ready,omitempty"`
 
 	server *entrance.Entrance
+	open   func(context.Context) (net.Conn, error) // an outgoing connection
 }
 
 // serve serves the hub, and the outgoing connections of programs inside.
@@ -72,6 +73,7 @@ func (t *Tunnel) serve(d *diskService, fill func(io.Reader) error) error {
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
+	t.open = s.Open
 	go s.ServeOutgoing(out)
 	go s.Serve(in)
 	return nil

@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter starts a server through a program that prepares its process, as root of a new user namespace with the same IDs. There
-// it has the capabilities that the preparation requires, and programs that change the user still work.
+// Enter starts a server through a program that prepares its process.
 type Enter struct {
+	// Root runs the program as root of a new user namespace with the same IDs. There it has the capabilities that the preparation
+	// requires, and programs that change the user still work.
+	Root bool
 	// Argv is the program, which must replace itself by the server whose path and arguments follow.
 	Argv []string
 	// Supervise is called with a socket whose other end is descriptor EnterFD of the program. If it fails, the program is killed
@@ -24,13 +26,15 @@ const EnterFD = 3
 
 // enter starts the server of a config with Enter.
 func (in *initLoop) enter(cfg InitConfig) (pid int, err error) {
-	uids, err := readIDs("/proc/self/uid_map")
-	if err != nil {
-		return 0, err
-	}
-	gids, err := readIDs("/proc/self/gid_map")
-	if err != nil {
-		return 0, err
+	sys := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cfg.Enter.Root {
+		if sys.UidMappings, err = readIDs("/proc/self/uid_map"); err != nil {
+			return 0, err
+		}
+		if sys.GidMappings, err = readIDs("/proc/self/gid_map"); err != nil {
+			return 0, err
+		}
+		sys.Cloneflags, sys.GidMappingsEnableSetgroups = unix.CLONE_NEWUSER, true
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -39,13 +43,11 @@ func (in *initLoop) enter(cfg InitConfig) (pid int, err error) {
 	defer unix.Close(pair[0])
 	argv := append(append([]string{}, cfg.Enter.Argv...), cfg.Argv...)
 	pid, err = syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
-		Dir: cfg.Dir, Env: cfg.Env, Files: []uintptr{0, 1, 2, uintptr(pair[1])},
-		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWUSER,
-			UidMappings: uids, GidMappings: gids, GidMappingsEnableSetgroups: true},
+		Dir: cfg.Dir, Env: cfg.Env, Files: []uintptr{0, 1, 2, uintptr(pair[1])}, Sys: sys,
 	})
 	unix.Close(pair[1])
 	if err != nil {
-		return 0, fmt.Errorf("start in a user namespace: %w", err)
+		return 0, fmt.Errorf("start %s: %w", cfg.Enter.Argv[0], err)
 	}
 	if err := cfg.Enter.Supervise(pair[0]); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // reaped with all other children

@@ -20,6 +20,7 @@ type attempt struct {
 	host        string
 	port        int
 	start       sync.Once
+	blocking    bool          // the first call waits for the connection
 	admitted    chan struct{} // closed when the rules have allowed it
 	over        chan struct{} // closed when errno is set: the socket is connected, or has failed
 	errno       syscall.Errno

@@ -11,17 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// destination reads the address of connect from the caller's memory. It returns an invalid address for all families but
-// IPv4 and IPv6, and if it cannot be read: then the kernel reports the error.
-func (c *call) destination() netip.AddrPort {
+// destination reads the address of connect from the caller's memory.
+func (c *call) destination() netip.AddrPort { return c.address(c.args[1], c.args[2]) }
+
+// address reads an address from the caller's memory. It returns an invalid address for all families but IPv4 and IPv6, and if it
+// cannot be read: then the kernel reports the error.
+func (c *call) address(at, length uint64) netip.AddrPort {
 	buf := make([]byte, unix.SizeofSockaddrInet6)
-	size := min(uint64(uint32(c.args[2])), uint64(len(buf)))
+	size := min(uint64(uint32(length)), uint64(len(buf)))
 	if size < unix.SizeofSockaddrInet4 {
 		return netip.AddrPort{}
 	}
-	local := []unix.Iovec{{Base: &buf[0]}}
-	local[0].SetLen(int(size))
-	n, err := unix.ProcessVMReadv(int(c.tid), local, []unix.RemoteIovec{{Base: uintptr(c.args[1]), Len: int(size)}}, 0)
+	n, err := c.read(buf[:size], at)
 	if err != nil || !c.waits() {
 		return netip.AddrPort{}
 	}
@@ -33,6 +34,23 @@ func (c *call) destination() netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(buf[8:24])), port)
 	}
 	return netip.AddrPort{}
+}
+
+// read reads from the caller's memory.
+func (c *call) read(buf []byte, at uint64) (int, error) {
+	local := []unix.Iovec{{Base: &buf[0]}}
+	local[0].SetLen(len(buf))
+	n, err := unix.ProcessVMReadv(int(c.tid), local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(buf)}}, 0)
+	if err != unix.EPERM && err != unix.ENOSYS {
+		return n, err
+	}
+	// Some container runtimes refuse that call, but not the file.
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/mem", c.tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return unix.Pread(fd, buf, int64(at))
 }
 
 // program returns the name of the calling thread, which it can change.
@@ -50,6 +68,7 @@ type socket struct {
 	fd, domain, kind, protocol int
 	flags                      int    // of the open file
 	cookie                     uint64 // identifies the socket
+	inode                      uint64 // of a socket that init has created
 	nonblocking, only6, closed bool
 	// modes is held while the flags or the state differ from what the program expects, and while they are read: a program
 	// can repeat a call before init has finished the first.
@@ -58,6 +77,25 @@ type socket struct {
 
 // socket copies the socket of connect.
 func (c *call) socket() (*socket, error) {
+	s := &socket{modes: c.modes}
+	var err error
+	if s.fd, s.inode, err = c.descriptor(); err != nil {
+		return nil, err
+	}
+	if err := s.inspect(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// descriptor copies the descriptor of a call. It returns its inode if init has created it.
+func (c *call) descriptor() (fd int, inode uint64, err error) {
+	if c.sockets != nil {
+		if fd, inode, err = c.sockets.copyOf(c); err == nil {
+			return fd, inode, nil
+		}
+	}
 	// The kernel before 6.9 copies only descriptors of the main thread. A thread with separate descriptors
 	// then gets an error, or the connection of another of its program's sockets.
 	pidfd, err := unix.PidfdOpen(int(c.tid), unix.O_EXCL) // PIDFD_THREAD
@@ -65,19 +103,11 @@ func (c *call) socket() (*socket, error) {
 		pidfd, err = unix.PidfdOpen(c.process(), 0)
 	}
 	if err != nil {
-		return nil, err
+		return -1, 0, err
 	}
 	defer unix.Close(pidfd)
-	fd, err := unix.PidfdGetfd(pidfd, int(int32(c.args[0])), 0)
-	if err != nil {
-		return nil, err
-	}
-	s := &socket{fd: fd, modes: c.modes}
-	if err := s.inspect(); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	fd, err = unix.PidfdGetfd(pidfd, int(int32(c.args[0])), 0)
+	return fd, 0, err
 }
 
 // sameSocket copies the socket of connect again. The program may have closed it, and reused its number.

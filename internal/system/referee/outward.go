@@ -26,6 +26,7 @@ type outward struct {
 	network  func() uint64 // the cookie of init's network
 	wake     func()
 	attempts attempts
+	sockets  *sockets // nil without a route
 
 	mu      sync.Mutex
 	packets net.PacketConn
@@ -47,8 +48,8 @@ const (
 	checkInterval = 250 * time.Millisecond
 )
 
-func newOutward(egress string, copies bool) *outward {
-	o := &outward{hub: &outbound.Hub{Path: egress, Patience: patience, Copies: copies}}
+func newOutward(hub outbound.Hub) *outward {
+	o := &outward{hub: &hub}
 	o.attempts.slots = make(chan struct{}, maxServed)
 	o.resolver = &outbound.Resolver{Names: &o.names, Lookup: o.hub.Lookup}
 	o.network = sync.OnceValue(func() uint64 {
@@ -94,15 +95,22 @@ func (o *outward) connect(c *call) {
 	switch {
 	case to == resolverAddress:
 		o.openResolver()
+		o.enter(c)
+		return
+	case !ip.IsValid():
+		o.sockets.disconnect(c)
 		c.proceed()
 		return
-	case !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified():
-		c.proceed()
+	case ip.IsLoopback() || ip.IsUnspecified():
+		o.enter(c)
+		return
+	case o.sockets.own(ip):
+		o.connectOwn(c, to)
 		return
 	}
 	s, err := c.socket()
 	if err != nil {
-		c.proceed() // it is not a socket, for example
+		o.leave(c) // it is not a socket, for example
 		return
 	}
 	release := sync.OnceFunc(s.close)
@@ -110,12 +118,15 @@ func (o *outward) connect(c *call) {
 	fits := s.domain == unix.AF_INET && to.Addr().Is4() || s.domain == unix.AF_INET6 && to.Addr().Is6()
 	switch {
 	case !fits || !s.inNetwork(o.network()):
-		c.proceed()
+		o.leave(c)
 	case s.kind == unix.SOCK_DGRAM && s.protocol == unix.IPPROTO_UDP && to.Port() == dnsPort:
 		o.openResolver()
-		c.fail(errno(unix.Connect(s.fd, sockaddr(resolverAddress, s.domain))))
+		result := errno(unix.Connect(s.fd, sockaddr(resolverAddress, s.domain)))
+		release()
+		o.sockets.drop(s.inode)
+		c.fail(result)
 	case s.kind != unix.SOCK_STREAM || s.protocol != unix.IPPROTO_TCP:
-		c.proceed()
+		o.leave(c)
 	case !s.closed:
 		o.repeat(c, s)
 	default:
@@ -125,14 +136,38 @@ func (o *outward) connect(c *call) {
 	}
 }
 
+// enter lets a call for an address inside continue.
+func (o *outward) enter(c *call) {
+	o.sockets.release(c)
+	c.proceed()
+}
+
+// leave decides on a call for an address outside that init cannot execute: the kernel reports the error.
+func (o *outward) leave(c *call) {
+	cookie, connected := o.sockets.findConnected(c)
+	switch {
+	case connected && o.attempts.take(cookie):
+		o.succeed(c, cookie)
+	case o.sockets != nil && !connected: // the kernel would wait for a reply
+		c.fail(unix.ENETUNREACH)
+	default:
+		c.proceed()
+	}
+}
+
+// succeed makes a call succeed whose socket is connected.
+func (o *outward) succeed(c *call, cookie uint64) {
+	if !c.fail(0) {
+		o.attempts.keep(cookie)
+	}
+}
+
 // repeat replies to a connect of a socket that is connected or connecting: the program polls, or a signal interrupted it.
 func (o *outward) repeat(c *call, s *socket) {
 	a := o.attempts.find(s.cookie)
 	switch {
 	case a == nil && !s.nonblocking && o.attempts.take(s.cookie):
-		if !c.fail(0) {
-			o.attempts.keep(s.cookie)
-		}
+		o.succeed(c, s.cookie)
 	case a == nil || s.nonblocking && !a.unconfirmed.Load():
 		c.proceed()
 	case s.nonblocking:
@@ -158,7 +193,10 @@ func (o *outward) attempt(c *call, s *socket, to netip.AddrPort) {
 		c.fail(err)
 		return
 	}
-	a.start.Do(func() { go o.run(a, c.program()) })
+	a.start.Do(func() {
+		a.blocking = !s.nonblocking
+		go o.run(a, s.inode, c.program())
+	})
 	if s.nonblocking {
 		limit := time.NewTimer(admissionTime)
 		defer limit.Stop()
@@ -199,7 +237,12 @@ func (o *outward) await(c *call, a *attempt) {
 		break
 	}
 	s, err := c.sameSocket(a.cookie)
-	if err != nil {
+	switch {
+	case err == nil:
+	case a.errno == 0 && o.sockets != nil: // an earlier call, which a signal interrupted, has connected it
+		o.leave(c)
+		return
+	default:
 		c.fail(errno(err))
 		return
 	}
@@ -207,6 +250,7 @@ func (o *outward) await(c *call, a *attempt) {
 	if a.errno == 0 {
 		s.modes.Lock()
 		defer s.modes.Unlock()
+		o.sockets.finish(s.inode, a.cookie)
 		if !s.confirm(c, a.end) {
 			o.attempts.keep(a.cookie)
 		}
@@ -219,7 +263,7 @@ func (o *outward) await(c *call, a *attempt) {
 }
 
 // run opens the connection of an attempt.
-func (o *outward) run(a *attempt, program string) {
+func (o *outward) run(a *attempt, inode uint64, program string) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
 	defer cancel()
 	var conn *outbound.Connection
@@ -235,7 +279,9 @@ func (o *outward) run(a *attempt, program string) {
 			err = conn.Result(ctx)
 		}
 	}
-	a.errno = a.finish(conn, reason(err))
+	if a.errno = a.finish(conn, reason(err)); a.errno == 0 && !a.blocking {
+		o.sockets.finish(inode, a.cookie)
+	}
 	o.attempts.end(a) // first: the program may connect the socket again
 	close(a.over)
 }

@@ -7,17 +7,22 @@
 //
 // A caller waits until init replies, but its other threads can change its memory and descriptors meanwhile. So each decision
 // is either about arguments in registers, or executed by init itself with what it has read. Init lets a call continue only
-// if every outcome is harmless: the sandbox has no route, so a connect that continues reaches only the sandbox itself.
+// if every outcome is harmless: the sandbox has no route, so a connect that continues reaches only the sandbox itself. In a Pod,
+// which has a route, init confines all sockets of programs; see sockets.
 package referee
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/network/outbound"
 )
 
 // Config configures a Referee.
@@ -27,6 +32,9 @@ type Config struct {
 	Egress string
 	// Copies says that the egress proxy takes no descriptors; see outbound.Hub.
 	Copies bool
+	// Open opens connections to the egress proxy of a sandbox whose network has a route. Calls of seccomp.PodNotifications are
+	// passed; see sockets.
+	Open func(context.Context) (net.Conn, error)
 }
 
 // Referee decides on calls.
@@ -51,10 +59,17 @@ func New(cfg Config) (*Referee, error) {
 		return nil, fmt.Errorf("listen for calls: %w", err)
 	}
 	unix.CloseOnExec(cfg.Listener)
-	r := &Referee{listener: os.NewFile(uintptr(cfg.Listener), "seccomp"), network: network}
-	if cfg.Egress != "" {
-		r.outward = newOutward(cfg.Egress, cfg.Copies)
+	r := &Referee{network: network}
+	switch {
+	case cfg.Egress != "":
+		r.outward = newOutward(outbound.Hub{Path: cfg.Egress, Patience: patience, Copies: cfg.Copies})
+	case cfg.Open != nil:
+		r.outward = newOutward(outbound.Hub{Open: cfg.Open, Copies: true})
+		if r.outward.sockets, err = newSockets(); err != nil {
+			return nil, fmt.Errorf("confine sockets to this sandbox: %w", err)
+		}
 	}
+	r.listener = os.NewFile(uintptr(cfg.Listener), "seccomp")
 	return r, nil
 }
 
@@ -70,6 +85,9 @@ func (r *Referee) Run() {
 	for {
 		slots <- struct{}{}
 		c := &call{listener: raw, modes: &r.modes}
+		if r.outward != nil {
+			c.sockets = r.outward.sockets
+		}
 		if raw.Read(c.receive) != nil {
 			return
 		}
@@ -85,6 +103,8 @@ func (r *Referee) decide(c *call) {
 	case c.id == 0: // the caller was killed
 	case c.nr == unix.SYS_CONNECT && r.outward != nil:
 		r.outward.connect(c)
+	case c.sockets != nil:
+		r.outward.confine(c)
 	case c.nr == unix.SYS_SOCKET && int32(c.args[0]) != unix.AF_NETLINK && r.outward != nil:
 		r.outward.openResolver()
 		c.proceed()
@@ -128,6 +148,7 @@ type call struct {
 	notification
 	listener syscall.RawConn
 	modes    *sync.Mutex // see socket
+	sockets  *sockets    // nil without a route
 }
 
 // receive receives a call; done is false if none waits.

@@ -55,6 +55,60 @@ func connections() []bpf.Instruction {
 // containerNotifications assembles the filter for programs in a container, which has filters of its engine.
 func containerNotifications() ([]bpf.RawInstruction, error) { return assemble(connections()) }
 
+// podNotifications assembles the filter for programs in a Pod, whose network has a route. Init creates all sockets that could
+// reach the outside, and confines them; see package referee. So no call may create one in another way, and none may remove
+// the confinement.
+func podNotifications() ([]bpf.RawInstruction, error) {
+	socket := []bpf.Instruction{arg(0),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipTrue: 2},
+		refuse(unix.EAFNOSUPPORT),
+		notify,
+		allow,
+	}
+	send := []bpf.Instruction{arg(4), // a message without an address is for a connected socket
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
+		bpf.LoadAbsolute{Off: 16 + 8*4 + 4, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		notify,
+		allow,
+	}
+	// A message that connects waits for a reply of the loopback interface if its address is outside.
+	fastOpen := func(flags uint32) []bpf.Instruction {
+		return []bpf.Instruction{arg(flags),
+			bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.MSG_FASTOPEN, SkipTrue: 1},
+			refuse(unix.EOPNOTSUPP),
+			allow,
+		}
+	}
+	option := []bpf.Instruction{arg(1),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SOL_SOCKET, SkipTrue: 3},
+		arg(2),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SO_DONTROUTE, SkipTrue: 1},
+		refuse(unix.EPERM),
+		allow,
+	}
+	const x32 = 0x40000000 // in numbers of calls of amd64
+	p := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 4, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: auditArch, SkipTrue: 2},
+		bpf.LoadAbsolute{Off: 0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: x32, SkipTrue: 1},
+		refuse(unix.ENOSYS),
+	}
+	for _, call := range []uint32{unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN} {
+		p = append(p, onCall(call, []bpf.Instruction{notify})...)
+	}
+	p = append(p, onCall(unix.SYS_SOCKET, socket)...)
+	p = append(p, onCall(unix.SYS_SENDTO, send)...)
+	p = append(p, onCall(unix.SYS_SENDMSG, fastOpen(2))...)
+	p = append(p, onCall(unix.SYS_SENDMMSG, fastOpen(3))...)
+	p = append(p, onCall(unix.SYS_SETSOCKOPT, option)...)
+	return assemble(append(p, onCall(unix.SYS_IO_URING_SETUP, []bpf.Instruction{refuse(unix.ENOSYS)})...))
+}
+
 // datagram notifies of sockets for datagrams, whose family is loaded: the resolver must listen before a program sends a query.
 // The next instruction decides on all others.
 var datagram = []bpf.Instruction{
@@ -86,6 +140,9 @@ func Notifications(outbound bool) (string, error) { return marshal(notifications
 
 // ContainerNotifications is Notifications for a container.
 func ContainerNotifications() (string, error) { return marshal(containerNotifications()) }
+
+// PodNotifications is Notifications for a Pod.
+func PodNotifications() (string, error) { return marshal(podNotifications()) }
 
 // RuntimeNotifications is Notifications for a runtime with its own kernel, such as gVisor.
 func RuntimeNotifications() (string, error) { return marshal(runtimeNotifications()) }

@@ -149,3 +149,43 @@ func TestNotifications(t *testing.T) {
 		}
 	}
 }
+
+// TestPodNotifications: no call that the filter permits without init creates a socket that could reach the outside.
+func TestPodNotifications(t *testing.T) {
+	const yes, asks = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_USER_NOTIF
+	no := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+	raw, err := podNotifications()
+	for _, c := range []struct {
+		name     string
+		arch, nr uint32
+		args     []uint64
+		want     uint32
+	}{
+		{"read", auditArch, unix.SYS_READ, nil, yes},
+		{"tcp", auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM}, asks},
+		{"udp6 with high bits", auditArch, unix.SYS_SOCKET, []uint64{1<<32 | unix.AF_INET6, unix.SOCK_DGRAM}, asks},
+		{"unix", auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_STREAM}, yes},
+		{"netlink", auditArch, unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW}, yes},
+		{"vsock", auditArch, unix.SYS_SOCKET, []uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, no(unix.EAFNOSUPPORT)},
+		{"smc", auditArch, unix.SYS_SOCKET, []uint64{unix.AF_SMC, unix.SOCK_STREAM}, no(unix.EAFNOSUPPORT)},
+		{"connect", auditArch, unix.SYS_CONNECT, nil, asks},
+		{"bind", auditArch, unix.SYS_BIND, nil, asks},
+		{"listen", auditArch, unix.SYS_LISTEN, nil, asks},
+		{"send", auditArch, unix.SYS_SENDTO, []uint64{3, 1, 1, 0, 0, 16}, yes},
+		{"sendto", auditArch, unix.SYS_SENDTO, []uint64{3, 1, 1, 0, 0x7000, 16}, asks},
+		{"sendto with an address above 4 GiB", auditArch, unix.SYS_SENDTO, []uint64{3, 1, 1, 0, 1 << 32, 16}, asks},
+		{"sendmsg", auditArch, unix.SYS_SENDMSG, []uint64{3, 0x7000, unix.MSG_NOSIGNAL}, yes},
+		{"sendmsg that connects", auditArch, unix.SYS_SENDMSG, []uint64{3, 0x7000, unix.MSG_FASTOPEN}, no(unix.EOPNOTSUPP)},
+		{"sendmmsg that connects", auditArch, unix.SYS_SENDMMSG, []uint64{3, 0x7000, 1, unix.MSG_FASTOPEN}, no(unix.EOPNOTSUPP)},
+		{"routing of a socket", auditArch, unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_DONTROUTE}, no(unix.EPERM)},
+		{"the same option of TCP", auditArch, unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_TCP, unix.SO_DONTROUTE}, yes},
+		{"another option", auditArch, unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_KEEPALIVE}, yes},
+		{"io_uring", auditArch, unix.SYS_IO_URING_SETUP, nil, no(unix.ENOSYS)},
+		{"x32", auditArch, 0x40000000 | unix.SYS_SOCKET, []uint64{unix.AF_INET}, no(unix.ENOSYS)},
+		{"another architecture", unix.AUDIT_ARCH_I386, 359, []uint64{unix.AF_INET}, no(unix.ENOSYS)},
+	} {
+		if got := run(t, raw, err, c.arch, c.nr, c.args...); got != c.want {
+			t.Errorf("%s: got %#x, want %#x", c.name, got, c.want)
+		}
+	}
+}

@@ -32,10 +32,13 @@ type Box struct {
 	Reopen func() error
 	// Neighbour runs a command in another sandbox.
 	Neighbour func(command string) (string, error)
-	// Probe is the path inside of the program that Build builds.
-	Probe string
+	// Probe is the path inside of the program that Build builds. Outside runs it on this machine.
+	Probe   string
+	Outside func(args ...string) (string, error)
 	// Sudo begins commands that run as root; empty if that is impossible.
 	Sudo string
+	// Unsandboxed says that programs cannot create namespaces, so Chromium must not use its own sandbox.
+	Unsandboxed bool
 	// Kernel says that programs run on another kernel, whose sockets differ in details.
 	Kernel bool
 }
@@ -50,20 +53,25 @@ func Build(t *testing.T, path string) {
 func Run(t *testing.T, open func(t *testing.T) *Box) {
 	run(t, open, map[string]func(*outside){
 		"programs": testPrograms, "more programs": testMorePrograms, "attacks": testAttacks, "requests": testRequests,
-		"sockets": testSockets, "many connections": testMany, "restart of the hub": testRestart,
+		"sockets": testSockets, "many connections": testMany, "restart of the hub": testRestart, "measured": measure,
 	})
 }
 
 // RunMinimal runs the parts of the suite that need only the probe and, as /bin/sh, BusyBox.
 func RunMinimal(t *testing.T, open func(t *testing.T) *Box) {
-	run(t, open, map[string]func(*outside){"programs": testMinimalPrograms, "attacks": testAttacks, "restart of the hub": testRestart})
+	run(t, open, map[string]func(*outside){
+		"programs": testMinimalPrograms, "attacks": testAttacks, "restart of the hub": testRestart, "measured": measure,
+	})
 }
 
 func run(t *testing.T, open func(t *testing.T) *Box, cases map[string]func(*outside)) {
 	for name, run := range cases {
 		t.Run(name, func(t *testing.T) {
-			if name == "more programs" || name == "many connections" {
+			if name == "more programs" || name == "many connections" || name == "measured" {
 				testenv.Long(t)
+			}
+			if name == "many connections" {
+				raiseFiles(t)
 			}
 			run(newOutside(t, open(t)))
 		})
@@ -210,12 +218,7 @@ func testRestart(o *outside) {
 // testAttacks runs the probe, as the user and as root. Nothing but the allowed server may be reached.
 func testAttacks(o *outside) {
 	o.serve(egress.Config{}, "*.ok.test")
-	own, err := net.Listen("tcp", ":0")
-	if err != nil {
-		o.Fatal(err)
-	}
-	defer own.Close()
-	_, port, _ := net.SplitHostPort(own.Addr().String())
+	port := o.listenOnMachine()
 	args := []string{"127.0.0.1:" + port, "[::1]:" + port, "0.0.0.0:" + port, "[::ffff:127.0.0.1]:" + port}
 	ips, _ := net.InterfaceAddrs()
 	for _, ip := range ips {
@@ -240,6 +243,42 @@ func testAttacks(o *outside) {
 			o.Errorf("the hub connected to %s", host)
 		}
 	}
+}
+
+// listenOnMachine listens on a port of all addresses of this machine, for TCP and UDP. Nothing inside may reach it.
+func (o *outside) listenOnMachine() (port string) {
+	o.Helper()
+	streams, err := net.Listen("tcp", ":0")
+	if err != nil {
+		o.Fatal(err)
+	}
+	_, port, _ = net.SplitHostPort(streams.Addr().String())
+	packets, err := net.ListenPacket("udp", ":"+port)
+	if err != nil {
+		o.Fatal(err)
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := streams.Accept()
+			if err != nil {
+				return
+			}
+			o.Errorf("a program connected to this machine from %s", c.RemoteAddr())
+			c.Close()
+		}
+	})
+	work.Go(func() {
+		for buf := make([]byte, 64); ; {
+			n, from, err := packets.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			o.Errorf("a program sent %q to this machine from %s", buf[:n], from)
+		}
+	})
+	o.Cleanup(func() { streams.Close(); packets.Close(); work.Wait() })
+	return port
 }
 
 // attack runs the probe and checks its report.

@@ -94,7 +94,7 @@ var morePrograms = []program{
 	{"nslookup", "nslookup", "nslookup HOST", `198\.18\.`, "NXDOMAIN"},
 	{"nc", "nc", `printf 'hi\n' | nc -N HOST 7`, "hi\n", noName},
 	{"socat", "socat", `printf 'hi\n' | socat - TCP:HOST:7`, "hi\n", noName},
-	{"chromium", "chromium", "chromium --headless --user-data-dir=/tmp/chromium --dump-dom http://HOST", "web web.ok.test",
+	{"chromium", "chromium", "chromium --headless NOSANDBOX --user-data-dir=/tmp/chromium --dump-dom http://HOST", "web web.ok.test",
 		"ERR_(NAME_NOT_RESOLVED|INTERNET_DISCONNECTED)"},
 }
 
@@ -119,12 +119,15 @@ func (o *outside) try(list []program) {
 	if out := o.must("env | grep -i proxy; true"); strings.Contains(out, "=") {
 		o.Fatalf("the programs have a proxy: %q", out)
 	}
-	env := o.trust()
+	env, flags := o.trust(), ""
+	if o.Unsandboxed {
+		flags = "--no-sandbox"
+	}
 	for _, p := range list {
 		o.Run(p.name, func(t *testing.T) {
 			o.need(t, p.need)
 			for host, want := range map[string]string{"web.ok.test": p.allowed, "bad.test": p.denied} {
-				command := strings.NewReplacer("HOST", host, "PROBE", o.Probe).Replace(p.command)
+				command := strings.NewReplacer("HOST", host, "PROBE", o.Probe, "NOSANDBOX", flags).Replace(p.command)
 				out, err := o.Shell("export " + env + "; ( " + command + " ) 2>&1 </dev/null")
 				if err != nil || !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("%s: got %q, %v, want %q", command, out, err, want)

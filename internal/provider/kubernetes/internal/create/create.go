@@ -112,6 +112,10 @@ func restricted() containerSecurity {
 
 func ptr[T any](v T) *T { return &v }
 
+// resolver is where the first process answers queries. It is no root, so the port requires a sysctl, which the Pod Security level
+// "restricted" allows.
+const resolver = "127.0.0.53"
+
 // Sizes of volumes in memory, which count towards the memory limit.
 const (
 	shmSize    = "1Gi" // Chromium needs much
@@ -127,8 +131,9 @@ func (c *Creator) Manifest(b *box.Box) Pod {
 	p.Spec = podSpec{
 		Hostname: spec.Name, RestartPolicy: "Never", AutomountServiceAccountToken: new(bool), EnableServiceLinks: new(bool),
 		RuntimeClassName: c.runtimeClass(spec.Isolation), TerminationGracePeriodSeconds: &grace,
-		DNSPolicy: "None", DNSConfig: dnsConfig{Nameservers: []string{"127.0.0.1"}}, // the hub's proxy resolves names
-		SecurityContext: podSecurity{FSGroup: &user, FSGroupChangePolicy: "OnRootMismatch", SeccompProfile: seccomp{Type: "RuntimeDefault"}},
+		DNSPolicy: "None", DNSConfig: dnsConfig{Nameservers: []string{resolver}},
+		SecurityContext: podSecurity{FSGroup: &user, FSGroupChangePolicy: "OnRootMismatch", SeccompProfile: seccomp{Type: "RuntimeDefault"},
+			Sysctls: []sysctl{{"net.ipv4.ip_unprivileged_port_start", "0"}}},
 	}
 	if c.Config.Seccomp != "" {
 		p.Spec.SecurityContext.SeccompProfile = seccomp{Type: "Localhost", LocalhostProfile: c.Config.Seccomp}

@@ -34,12 +34,18 @@ type localReference struct {
 }
 
 type podSecurity struct {
-	RunAsNonRoot        *bool   `json:"runAsNonRoot,omitempty"`
-	RunAsUser           *int64  `json:"runAsUser,omitempty"`
-	RunAsGroup          *int64  `json:"runAsGroup,omitempty"`
-	FSGroup             *int64  `json:"fsGroup,omitempty"`
-	FSGroupChangePolicy string  `json:"fsGroupChangePolicy,omitempty"`
-	SeccompProfile      seccomp `json:"seccompProfile"`
+	RunAsNonRoot        *bool    `json:"runAsNonRoot,omitempty"`
+	RunAsUser           *int64   `json:"runAsUser,omitempty"`
+	RunAsGroup          *int64   `json:"runAsGroup,omitempty"`
+	FSGroup             *int64   `json:"fsGroup,omitempty"`
+	FSGroupChangePolicy string   `json:"fsGroupChangePolicy,omitempty"`
+	SeccompProfile      seccomp  `json:"seccompProfile"`
+	Sysctls             []sysctl `json:"sysctls,omitempty"`
+}
+
+type sysctl struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 type seccomp struct {

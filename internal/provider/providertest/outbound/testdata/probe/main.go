@@ -40,7 +40,7 @@ func main() {
 			return
 		}
 	}
-	for _, list := range [][]attempt{addresses(os.Args[1:]), datagrams(), sockets(), passed(), memory(), protocols(), secured()} {
+	for _, list := range [][]attempt{addresses(os.Args[1:]), datagrams(), sockets(), passed(), memory(os.Args[1:]), protocols(), secured()} {
 		for _, a := range list {
 			fmt.Printf("%s\t%s\n", a.name, errText(a.try()))
 		}
@@ -281,9 +281,9 @@ func inChild(fd int, attr *syscall.SysProcAttr) error {
 }
 
 // memory tries arguments that change while they are checked, and invalid ones.
-func memory() []attempt {
+func memory(own []string) []attempt {
 	return []attempt{
-		{"changing address", func() error { return flip() }},
+		{"changing address", func() error { return flip(own) }},
 		{"no address", func() error { return rawConnect(nil, 16) }},
 		{"short address", func() error { return rawConnect(&unix.RawSockaddrInet4{Family: unix.AF_INET}, 3) }},
 		{"long address", func() error { return rawConnect(&unix.RawSockaddrInet4{Family: unix.AF_INET}, 1<<30) }},
@@ -305,9 +305,9 @@ func rawConnect(a *unix.RawSockaddrInet4, size uintptr) error {
 	})
 }
 
-// flip connects while another thread changes the address between one that is allowed, a local one, and one that is not. The
-// hub records what was reached. A connection here must be to the local server, or to the allowed one.
-func flip() error {
+// flip connects while another thread changes the address between one that is allowed, a local one, and others that are not. The
+// hub and the machine record what was reached. A connection here must be to the local server, or to the allowed one.
+func flip(own []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -325,6 +325,11 @@ func flip() error {
 	choices := []uint64{
 		encode(netip.AddrPortFrom(netip.MustParseAddr(ips[0]), 80)),
 		encode(netip.MustParseAddrPort(l.Addr().String())), encode(outsideAddr), encode(netip.MustParseAddrPort("169.254.169.254:80")),
+	}
+	for _, text := range own {
+		if a, err := netip.ParseAddrPort(text); err == nil && a.Addr().Is4() && !a.Addr().IsLoopback() && !a.Addr().IsUnspecified() {
+			choices = append(choices, encode(a))
+		}
 	}
 	buf := make([]uint64, 2)
 	var stop atomic.Bool
@@ -346,6 +351,8 @@ func flip() error {
 	reached := 0
 	for range 300 {
 		err := withSocket(func(fd int) error {
+			// In a network with a route, a connect that was changed waits for a reply of the loopback interface.
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 20_000})
 			if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), 16); errno != 0 {
 				return errno
 			}
@@ -392,7 +399,7 @@ func protocols() []attempt {
 
 // ownDescriptor passes a socket to the hub, as only the sandbox's first process may.
 func ownDescriptor() error {
-	c, err := net.Dial("unix", "/run/cove/egress.sock")
+	c, err := dialHub()
 	if err != nil {
 		return err
 	}
@@ -418,8 +425,17 @@ func ownDescriptor() error {
 	return nil
 }
 
+// dialHub connects to the socket of the egress proxy.
+func dialHub() (net.Conn, error) {
+	path := "/run/cove/egress.sock"
+	if _, err := os.Stat(path); err != nil {
+		path = "/run/cove-control/egress.sock" // in a Pod
+	}
+	return net.Dial("unix", path)
+}
+
 func hubProtocol(host string) error {
-	c, err := net.Dial("unix", "/run/cove/egress.sock")
+	c, err := dialHub()
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 // verbs are what the probe does instead of attempts, by the first argument.
 var verbs = map[string]func(args []string) error{
+	"measure": measure,
 	"child": func(args []string) error {
 		fmt.Println(errText(connectFD(3, netip.MustParseAddrPort(args[0]))))
 		return nil
@@ -40,6 +42,42 @@ func root(args []string) error {
 		}
 	}
 	return unix.Exec(args[0], args, os.Environ())
+}
+
+// measure prints the median time of a connect in microseconds, and the throughput of one connection in MB/s.
+func measure(args []string) error {
+	var times []time.Duration
+	for range 300 {
+		began := time.Now()
+		c, err := net.Dial("tcp", args[0])
+		if err != nil {
+			return err
+		}
+		times = append(times, time.Since(began))
+		c.Close()
+	}
+	slices.Sort(times)
+	c, err := net.Dial("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		return err
+	}
+	began, n, buf := time.Now(), 0, make([]byte, 1<<20)
+	for {
+		got, err := c.Read(buf)
+		n += got
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Println(times[len(times)/2].Microseconds(), int(float64(n)/1e6/time.Since(began).Seconds()))
+	return nil
 }
 
 // get prints a page.

@@ -1,0 +1,109 @@
+//go:build linux
+
+package kubernetes_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
+	"github.com/cove-sandbox/cove/internal/provider/providertest/outbound"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// testOutbound: programs that do not use a proxy reach what the policy allows, and nothing else, in a Pod with a route and the
+// usual filter of system calls.
+func testOutbound(t *testing.T) {
+	own := maps.Clone(programs)
+	own["probe"] = filepath.Join(t.TempDir(), "probe")
+	outbound.Build(t, own["probe"])
+	s := newAPIServer(t, own)
+	s.kubelet.routed = true
+	outbound.Run(t, func(t *testing.T) *outbound.Box {
+		return boxOf(t, &hub{t: t, s: s, cfg: s.config(t), left: s.left}, own["probe"])
+	})
+}
+
+// testRealOutbound: the same with the container runtime, the network and the profile of system calls of a node. Servers of the
+// machine are reachable from Pods, because this cluster does not enforce NetworkPolicies.
+func testRealOutbound(k *real) {
+	bin := k.t.TempDir()
+	testenv.Build(k.t, map[string]string{bin + "/cove-container": "../../../cmd/cove-container",
+		bin + "/payload": "../providertest/testdata/serve"})
+	outbound.Build(k.t, bin+"/probe")
+	const image = "registry.test/outbound:1"
+	k.Load(k.t, "registry.test/minimal:1", map[string]string{"/bin/sh": "/bin/busybox"})
+	k.Load(k.t, image, map[string]string{programsDir + "/cove-container": bin + "/cove-container",
+		programsDir + "/payload": bin + "/payload", programsDir + "/probe": bin + "/probe"})
+	outbound.RunMinimal(k.t, func(t *testing.T) *outbound.Box {
+		k := &real{k.Kubernetes, t, realNamespace}
+		h := &hub{t: t, cfg: k.config(), left: k.left}
+		h.cfg.Programs, h.cfg.Image = image, "registry.test/minimal:1"
+		return boxOf(t, h, bin+"/probe")
+	})
+}
+
+// boxOf returns a sandbox of a hub that is not open yet.
+func boxOf(t *testing.T, h *hub, probe string) *outbound.Box {
+	t.Helper()
+	h.open()
+	t.Cleanup(h.clean)
+	id := h.create(sandbox.Spec{}).ID
+	var neighbour string
+	return &outbound.Box{
+		Probe: "/run/bin/probe", Outside: outside(probe), Unsandboxed: true,
+		Shell: func(command string) (string, error) { return h.long(id, command) },
+		Neighbour: func(command string) (string, error) {
+			if neighbour == "" {
+				neighbour = h.create(sandbox.Spec{}).ID
+			}
+			return h.long(neighbour, command)
+		},
+		Listen: func(ctx context.Context) (net.Listener, error) { return h.Egress(ctx, id) },
+		Reopen: func() (err error) {
+			err = h.Close()
+			h.Provider = nil
+			if err == nil {
+				h.Provider, err = kubernetes.Open(context.Background(), h.cfg)
+			}
+			return err
+		},
+	}
+}
+
+// long runs a command that may take minutes.
+func (h *hub) long(id, command string) (string, error) {
+	ep, err := h.Endpoint(h.t.Context(), id, 0)
+	if err != nil {
+		return "", err
+	}
+	tr := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, "http://sandbox/run", strings.NewReader(command))
+	if err != nil {
+		return "", err
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	return string(out), err
+}
+
+// outside runs a program on this machine.
+func outside(program string) func(args ...string) (string, error) {
+	return func(args ...string) (string, error) {
+		out, err := exec.Command(program, args...).CombinedOutput()
+		return string(out), err
+	}
+}
