@@ -16,6 +16,7 @@ func TestPictures(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
 	testenv.NeedRoot(t)
+	testenv.Need(t, "Xtigervnc", "openbox", "ffmpeg")
 	folder := t.TempDir()
 	if os.Getenv("PICTURES") != "" {
 		folder = "../../docs/pictures"

@@ -1,6 +1,6 @@
 // Shown at the URL of VS Code and JupyterLab until they are ready: the progress of the start, a notice after a crash, or an offer
 // to install them.
-import { Connection, Sign, at, call, html, render, useEffect, usePoll, useState } from "../ui/ui.js";
+import { Connection, Logo, Sign, at, call, html, render, useEffect, usePoll, useState } from "../ui/ui.js";
 
 /** @param {string} name */
 const meta = (name) => /** @type {HTMLMetaElement | null} */ (document.querySelector(`meta[name="${name}"]`))?.content || "";
@@ -44,6 +44,7 @@ function App() {
 
   return html`<${Connection} />
     <main class="card" aria-busy=${String(state === "starting" || state === "installing")}>
+      <div class="brand"><${Logo} />Cove</div>
       <h1><${Sign} of=${component === "code-server" ? "code" : "jupyter"} />${title}</h1>
       ${note && html`<p class="note" role="alert">${note}</p>`}
       <${Progress} now=${now} state=${state} />
