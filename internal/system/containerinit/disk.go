@@ -3,9 +3,9 @@ package containerinit
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,10 +77,9 @@ func newDisk(home string) (*disk, error) {
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
-		var c byte
 		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := fmt.Sscanf(s[i+1:i+4], "%3o", &c); n == 1 && err == nil {
-				out.WriteByte(c)
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(c))
 				i += 3
 				continue
 			}

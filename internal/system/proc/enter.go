@@ -2,8 +2,11 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -63,8 +66,13 @@ func readIDs(path string) (ids []syscall.SysProcIDMap, err error) {
 		return nil, err
 	}
 	for line := range bytes.Lines(text) {
-		var first, outside, size int
-		if _, err := fmt.Sscan(string(line), &first, &outside, &size); err != nil {
+		fields := strings.Fields(string(line)) // the first ID, the same one outside, and the number of IDs
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("read %s: got %q, want three numbers", path, line)
+		}
+		first, err := strconv.Atoi(fields[0])
+		size, wrong := strconv.Atoi(fields[2])
+		if err := errors.Join(err, wrong); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
 		ids = append(ids, syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: size})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -126,10 +127,9 @@ func (c *call) sameSocket(cookie uint64) (*socket, error) {
 // process returns the process of the calling thread.
 func (c *call) process() int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.tid))
-	var pid int
-	if _, after, ok := strings.Cut(string(status), "\nTgid:"); ok {
-		_, _ = fmt.Sscan(after, &pid)
-	}
+	_, after, _ := strings.Cut(string(status), "\nTgid:")
+	line, _, _ := strings.Cut(after, "\n")
+	pid, _ := strconv.Atoi(strings.TrimSpace(line)) // 0 if the thread has ended
 	return pid
 }
 
