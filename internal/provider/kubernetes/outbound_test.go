@@ -4,10 +4,12 @@ package kubernetes_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/provider/providertest/outbound"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/test/cluster"
 )
 
 // testOutbound: programs that do not use a proxy reach what the policy allows, and nothing else, in a Pod with a route and the
@@ -43,12 +46,44 @@ func testRealOutbound(k *real) {
 	k.Load(k.t, "registry.test/minimal:1", map[string]string{"/bin/sh": "/bin/busybox"})
 	k.Load(k.t, image, map[string]string{programsDir + "/cove-container": bin + "/cove-container",
 		programsDir + "/payload": bin + "/payload", programsDir + "/probe": bin + "/probe"})
-	outbound.RunMinimal(k.t, func(t *testing.T) *outbound.Box {
+	newHub := func(t *testing.T) *hub {
 		k := &real{k.Kubernetes, t, realNamespace}
 		h := &hub{t: t, cfg: k.config(), left: k.left}
-		h.cfg.Programs, h.cfg.Image = image, "registry.test/minimal:1"
-		return boxOf(t, h, bin+"/probe")
-	})
+		h.cfg.Programs, h.cfg.Image, h.cfg.RuntimeClasses = image, "registry.test/minimal:1", []string{cluster.GVisor}
+		return h
+	}
+	outbound.RunMinimal(k.t, func(t *testing.T) *outbound.Box { return boxOf(t, newHub(t), bin+"/probe") })
+	k.t.Run("walls", func(t *testing.T) { testOutboundWalls(t, newHub(t)) })
+}
+
+// testOutboundWalls: a Pod has a route to this machine. Programs in a plain Pod cannot use it; gVisor has no notifications, so the
+// sandbox works, but only a NetworkPolicy, which this cluster does not enforce, keeps programs from the route.
+func testOutboundWalls(t *testing.T, h *hub) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "machine") }))
+	server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	address := ""
+	list, _ := net.InterfaceAddrs()
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			address = fmt.Sprintf("%s:%d", n.IP, l.Addr().(*net.TCPAddr).Port)
+		}
+	}
+	h.open()
+	t.Cleanup(h.clean)
+	for isolation, want := range map[string]string{"": "connection refused", cluster.GVisor: "machine"} {
+		id := h.create(sandbox.Spec{Isolation: isolation}).ID
+		outbound.Serve(t, &outbound.Box{Listen: func(ctx context.Context) (net.Listener, error) { return h.Egress(ctx, id) }}, "*.ok.test")
+		if out, err := h.long(id, "/run/bin/probe get http://"+address+" 2>&1"); err != nil || !strings.Contains(out, want) {
+			t.Errorf("isolation %q: got %q, %v, want %q", isolation, out, err, want)
+		}
+	}
 }
 
 // boxOf returns a sandbox of a hub that is not open yet.

@@ -62,7 +62,7 @@ func measure(args []string) error {
 		return err
 	}
 	defer c.Close()
-	if _, err := c.Write([]byte("x")); err != nil {
+	if _, err := c.Write([]byte("hi\n")); err != nil {
 		return err
 	}
 	began, n, buf := time.Now(), 0, make([]byte, 1<<20)
