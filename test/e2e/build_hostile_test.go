@@ -124,7 +124,7 @@ func TestBuildIsKilled(t *testing.T) {
 		}
 		h.verify(t, "a", check{"cat /opt/steps", strings.Join(want, "\n")})
 		h.must(t, "rm", "a", "--yes")
-		h.must(t, "template", "rm", name, "--yes")
+		h.must(t, "template", "rm", name)
 		if out := h.must(t, "snapshot", "list", "-q"); strings.TrimSpace(out) != "" {
 			t.Errorf("round %d: snapshots %q are left", round, out)
 		}

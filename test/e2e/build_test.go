@@ -131,6 +131,27 @@ WORKDIR /opt/work
 	p.nothingLeft()
 	p.noSecret(value)
 	p.failures(token)
+
+	// The program of an image with a port or health check runs in each sandbox, in its folder and with its variables.
+	p.write("serve", "#!/bin/sh\npwd > /tmp/state; echo $GREETING >> /tmp/state; sleep 1000\n")
+	p.write("Dockerfile", `FROM template://demo
+COPY --chmod=755 serve /opt/bin/
+HEALTHCHECK CMD ["test", "-s", "/tmp/state"]
+CMD ["serve"]
+`)
+	p.must("service", "-t", "service")
+	h.must(t, "create", "s", "--environment", "service")
+	h.verify(t, "s", check{"cat /tmp/state", "/opt/work\nhello you"})
+	if out := h.must(t, "template", "tag", "service", "stable"); !strings.Contains(out, "stable") {
+		t.Errorf("template tag: got %s", out)
+	}
+	if _, _, code := h.cove(t, "", "template", "untag", "service", "default"); code == 0 {
+		t.Error("the default tag was removed")
+	}
+	h.must(t, "template", "untag", "service", "stable")
+	if out := h.must(t, "template", "history", "service"); !strings.Contains(out, "ready") || strings.Contains(out, "stable") {
+		t.Errorf("template history: got %s", out)
+	}
 }
 
 // noSecret checks that no file of the hub contains a value.

@@ -40,6 +40,10 @@ func TestGuide(t *testing.T) {
 			t.Logf("docs/%s: not run: %s", b, b.Skip)
 			continue
 		}
+		if b.Chapter == "guide/templates.md" && os.Geteuid() != 0 {
+			t.Logf("docs/%s: not run: builds need root", b)
+			continue
+		}
 		r.check(t, b)
 		ran[b.Language]++
 	}

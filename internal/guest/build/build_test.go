@@ -247,6 +247,13 @@ func TestHostileCopy(t *testing.T) {
 			t.Errorf("%s: left behind: %q", name, left)
 		}
 	}
+	// An error at the destination is one of the caller.
+	for _, to := range []string{"/proc/sys/kernel/core_pattern/x", "/proc/none/", "/etc/passwd/"} {
+		_, err := s.Copy(t.Context(), CopyIn{Sources: `["x"]`, To: to, Owner: itoa(os.Geteuid()), File: tarOf(t, file{name: "x", text: "x"})})
+		if _, shown := op.AsError(err); !shown {
+			t.Errorf("to %s: got %v, want an error for the caller", to, err)
+		}
+	}
 	// Devices and links that leave the files are not copied, and are reported.
 	to := t.TempDir()
 	out, err := s.Copy(t.Context(), CopyIn{Sources: `["."]`, To: to, Owner: itoa(os.Geteuid()), File: tarOf(t,

@@ -85,7 +85,20 @@ func (s *Service) Copy(ctx context.Context, in CopyIn) (out CopyOut, err error) 
 		}
 		m.mode = modeOf(uint32(mode))
 	}
-	return out, m.moveAll(staging, sources, in.To)
+	return out, ofDestination(m.moveAll(staging, sources, in.To))
+}
+
+// ofDestination turns an error of the file system at the destination, which the caller chooses, into one for the caller.
+func ofDestination(err error) error {
+	if _, shown := op.AsError(err); shown || err == nil {
+		return err
+	}
+	_, inPath := errors.AsType[*fs.PathError](err)
+	_, inLink := errors.AsType[*os.LinkError](err)
+	if inPath || inLink {
+		return op.Errorf(op.Invalid, "copy: %w", err)
+	}
+	return err
 }
 
 // unpackTo unpacks a file into a folder, if it is a tar archive.

@@ -238,7 +238,11 @@ func addStart(env *environment.Environment, b templatestore.Build) {
 		ready = ""
 	}
 	env.Env["COVE_START"], env.Env["COVE_READY"] = start, ready
-	env.Env["RUN_HOOK_PRE_SERVICES"], env.Env["RUN_HOOKS_STRICT"] = startScript, "true"
+	script := startScript
+	if !b.Recipe.Login { // a login shell would replace the PATH of the template
+		script = strings.ReplaceAll(script, "/bin/sh -lc", "/bin/sh -c")
+	}
+	env.Env["RUN_HOOK_PRE_SERVICES"], env.Env["RUN_HOOKS_STRICT"] = script, "true"
 }
 
 // Begin removes what an earlier hub has left behind, and counts what is stored.
