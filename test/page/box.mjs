@@ -1,6 +1,6 @@
 // The header of a sandbox's pages, by host name and by IP address: which sandbox it is, when it ends, the way back to the hub, and
 // what the pages show when it is paused or deleted. HUBS are the hubs to visit.
-import { check, axe, hurry, until, withPage } from "./browser.mjs";
+import { check, axe, hurry, quick, until, withPage } from "./browser.mjs";
 import { call, hubs, signIn } from "./origin.mjs";
 
 const { HUBS: visited, SHOTS: shots } = process.env;
@@ -16,6 +16,7 @@ async function visit(hub) {
     const later = async (n) => { const from = identities.length; await until(`${n} more questions`, () => identities.length >= from + n); };
 
     for (const [path, title] of Object.entries(titles)) {
+      if (quick && !hub.named && path !== "" && path !== "terminal") continue; // in make test-engines
       await page.goto(`${hub.at}/sandbox/timed/${path}`);
       await until(`the title of ${path || "the page"}`, async () => (await page.title()) === title, () => page.title());
       const header = page.locator(".box-header");

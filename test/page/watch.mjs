@@ -23,7 +23,7 @@ await withPage(async (owner) => {
   await owner.getByRole("radio", { name: /^Watch/ }).check();
   await audit(owner, "the dialog to share");
   await owner.getByRole("button", { name: "Create link" }).click();
-  const link = await owner.getByLabel(/Send this link/).inputValue();
+  const link = await owner.getByLabel(/Copy the link now/).inputValue();
   await owner.getByRole("button", { name: "Copy link" }).click();
   check((await owner.evaluate(() => navigator.clipboard.readText())) === link, "Copy does not copy the link");
   check(link.startsWith(`${base}/share?token=`), `the link is ${link}`);

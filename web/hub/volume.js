@@ -1,11 +1,12 @@
 // Volumes: folders that outlive sandboxes.
-import { Dialog, Sign, ago, bytes, call, fail, html, plain, toast, useState } from "../ui/ui.js";
+import { Dialog, Sign, ago, bytes, call, fail, html, plain, toast, usePoll, useState } from "../ui/ui.js";
 import { Board, Remove, useList } from "./rest.js";
 import { api, everybody, link, nameRule } from "./sandbox.js";
 
 /** @param {{ admin: boolean, all: any[] | null, who: any, reader: boolean }} props */
 export function Volumes({ admin, all, who, reader }) {
   const [list, error, read] = useList("volume", everybody(admin));
+  usePoll(async () => read(), 5000); // sandboxes mount volumes at any time
   const [adding, setAdding] = useState(false);
   /** @param {any} event */
   const add = (event) => {
