@@ -99,7 +99,7 @@ def stream(desktop):
     else:
         raise AssertionError("a second stream was started")
     eq("page", desktop.commands.run("curl -s --noproxy '*' localhost:6080/vnc.html | grep -c ./core/rfb.js").stdout, "1\n")
-    eq("code", desktop.commands.run("curl -s --noproxy '*' localhost:6080/core/rfb.js | grep -c 'export default'").stdout, "1\n")
+    eq("code", desktop.commands.run("curl -s --noproxy '*' localhost:6080/core/rfb.js | grep -c 'as default'").stdout, "1\n")
     desktop.stream.stop()  # which only signals the server
     until("the server has ended", lambda: not desktop.stream._check_vnc_running())
     until("the page server has ended", lambda: desktop.commands.run("netstat -tln | grep -c ':6080 ' || true").stdout == "0\n")
