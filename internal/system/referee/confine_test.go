@@ -24,7 +24,7 @@ func inRoutedNetwork(t *testing.T, f func(sent func(until int) []int)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and the thread ends with this function: it is not of our network any more
+		runtime.LockOSThread() // and the thread ends with this function: its network is no longer ours
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error(err)
 			return
