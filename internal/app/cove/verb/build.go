@@ -153,13 +153,13 @@ func (o *buildOptions) setRecipe(r dockerfile.Result) error {
 // dockerfile reads the Dockerfile.
 func (v builder) dockerfile(file, dir string) (name string, text []byte, err error) {
 	if file == "-" {
-		text, err = io.ReadAll(io.LimitReader(v.Std.In, 2<<20))
+		text, err = io.ReadAll(io.LimitReader(v.Std.In, maxDockerfile))
 		return "stdin", text, err
 	}
 	if file == "" {
 		file = filepath.Join(dir, "Dockerfile")
 	}
-	text, err = os.ReadFile(file)
+	text, err = readText(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil, usage("no file %q; write a Dockerfile, or name it with --file", file)
 	}
@@ -167,6 +167,19 @@ func (v builder) dockerfile(file, dir string) (name string, text []byte, err err
 		return "", nil, usage("%v", err)
 	}
 	return file, text, nil
+}
+
+// maxDockerfile is larger than any valid Dockerfile, .dockerignore or secret.
+const maxDockerfile = 2 << 20
+
+// readText reads the begin of a file, which a hostile project can make a link to an endless one.
+func readText(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxDockerfile))
 }
 
 func buildArgs(list []string) (map[string]string, error) {
@@ -208,7 +221,7 @@ func buildSecrets(list []string) (map[string]string, error) {
 		case env != "":
 			return nil, usage("--secret %.100s: the variable %s is not set", spec, env)
 		default:
-			b, err := os.ReadFile(cmp.Or(file, id))
+			b, err := readText(cmp.Or(file, id))
 			if err != nil {
 				return nil, usage("--secret id=%s: %v", id, err)
 			}
@@ -268,7 +281,7 @@ func (v builder) upload(ctx context.Context, c *client.Client, r dockerfile.Resu
 // ignored returns the patterns of NAME.dockerignore next to the Dockerfile, or else of .dockerignore.
 func ignored(file, dir string) (*buildcontext.Patterns, error) {
 	for _, name := range []string{file + ".dockerignore", filepath.Join(dir, ".dockerignore")} {
-		text, err := os.ReadFile(name)
+		text, err := readText(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

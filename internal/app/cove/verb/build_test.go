@@ -112,4 +112,17 @@ func TestIgnored(t *testing.T) {
 	if _, err := ignored(file, dir); err == nil {
 		t.Error("an invalid pattern was accepted")
 	}
+	// A hostile project cannot fill the memory of the machine.
+	endless := filepath.Join(dir, "Dockerfile")
+	for _, name := range []string{endless, endless + ".dockerignore"} {
+		if err := os.Symlink("/dev/zero", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ignored(endless, dir); err == nil {
+		t.Error("endless patterns were accepted")
+	}
+	if _, text, err := (builder{}).dockerfile("", dir); err != nil || len(text) > maxDockerfile {
+		t.Errorf("got %d bytes, %v, want a limit", len(text), err)
+	}
 }
