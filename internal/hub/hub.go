@@ -165,7 +165,7 @@ func build(cfg Config, s stores) *Hub {
 	h.gateway = gateway.New(gateway.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens,
 		PublicPorts: cfg.PublicPorts, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, Sessions: cfg.Sessions,
-		Shares: s.tenants != nil,
+		Shares:   s.tenants != nil,
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{

@@ -16,7 +16,7 @@ type Identity struct {
 	Message string `json:"message" doc:"Reason for the state, if there is one"`
 	Hub     string `json:"hub" doc:"URL of the hub's page; empty if the caller cannot use it"`
 
-	Share   bool   `json:"share" doc:"Whether the hub has links to sandboxes"`
+	Share bool `json:"share" doc:"Whether the hub has links to sandboxes"`
 
 	Expires  *time.Time `json:"expires" doc:"When the first deadline of the sandbox is reached: its timeout, or its idle timeout; null: never"`
 	OnEnd    string     `json:"on_end" doc:"What happens then: delete, stop or pause"`

@@ -86,7 +86,7 @@ type StepOut struct {
 	Text   string  `json:"text"`
 	Cached bool    `json:"cached"`
 	Took   float64 `json:"took_seconds"`
-	Size   int64   `json:"size" doc:"Bytes that it has written; 0 if it is cached"`
+	Size   int64   `json:"size" doc:"Bytes of its layer"`
 }
 
 // BuildOut is a build.
@@ -98,7 +98,7 @@ type BuildOut struct {
 	Error    string               `json:"error,omitempty"`
 	Step     string               `json:"step,omitempty" doc:"Step that failed: base, or a number"`
 	Steps    []StepOut            `json:"steps"`
-	Size     int64                `json:"size" doc:"Bytes that the steps have written"`
+	Size     int64                `json:"size" doc:"Bytes on top of the base"`
 	Created  time.Time            `json:"created"`
 	Finished *time.Time           `json:"finished,omitempty"`
 }
@@ -226,7 +226,7 @@ type Out struct {
 	ID      string     `json:"id"`
 	Name    string     `json:"name"`
 	Tags    []string   `json:"tags" doc:"Tags with a finished build"`
-	Size    int64      `json:"size" doc:"Bytes that the steps of its default build have written"`
+	Size    int64      `json:"size" doc:"Bytes of its default build on top of the base"`
 	Created time.Time  `json:"created"`
 	Updated time.Time  `json:"updated"`
 	Builds  []BuildOut `json:"builds,omitempty" doc:"Latest builds, newest first"`

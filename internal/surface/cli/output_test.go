@@ -24,8 +24,9 @@ type nameIn struct {
 }
 
 type past struct {
-	Name   string `json:"name"`
-	Reason string `json:"reason"`
+	Name   string   `json:"name"`
+	Reason string   `json:"reason"`
+	Tags   []string `json:"tags"`
 }
 
 type box struct {
@@ -53,9 +54,10 @@ func shortTool(t *testing.T) func(args ...string) (string, int) {
 		}),
 		op.New(op.Spec{Name: "box_rm", Route: "DELETE /v1/box/{name}", Tag: "t", Doc: "Delete."},
 			func(_ context.Context, in nameIn) (string, error) { return in.Name + " deleted", nil }),
-		op.New(op.Spec{Name: "box_past", Route: "GET /v1/past", Tag: "t", Doc: "List deletions.", Columns: []string{"name", "reason"}},
+		op.New(op.Spec{Name: "box_past", Route: "GET /v1/past", Tag: "t", Doc: "List deletions.", Columns: []string{"name", "reason"},
+			Wide: []string{"tags"}},
 			func(context.Context, none) ([]past, error) {
-				return []past{{"idle_policy", "idle; set idle_policy, or DELETE /v1/box/a"}}, nil
+				return []past{{"idle_policy", "idle; set idle_policy, or DELETE /v1/box/a", []string{"v1", "v2"}}}, nil
 			}),
 		op.New(op.Spec{Name: "box_set", Route: "PUT /v1/box", Tag: "t", Doc: "Set."},
 			func(context.Context, policyIn) (string, error) { return "", nil }),
@@ -107,6 +109,8 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 		{"box rm a b", "a deleted\nb deleted\n"},
 		{"box rm a b -q", "a\nb\n"},
 		{"box show a b -q", "a\nb\n"},
+		{"box past -o wide", "NAME         REASON                                  TAGS\n" +
+			"idle_policy  idle; set --idle-policy, or t box rm a  v1, v2\n"},
 		{"box past", "NAME         REASON\nidle_policy  idle; set --idle-policy, or t box rm a\n"},
 		{"__complete box show ", "box_show-name\n:4\n"},
 		{"__complete box list -o ", "table\nwide\njson\nyaml\nname\n:4\n"},

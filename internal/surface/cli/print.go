@@ -314,6 +314,9 @@ func cell(v any) string {
 	case string:
 		return v
 	case map[string]any, []any:
+		if names, ok := texts(v); ok {
+			return strings.Join(names, ", ")
+		}
 		b, err := op.JSON(v)
 		if err != nil {
 			return fmt.Sprint(v)
@@ -321,6 +324,17 @@ func cell(v any) string {
 		return string(b)
 	}
 	return fmt.Sprint(v)
+}
+
+// texts returns the elements of a list of texts.
+func texts(v any) (out []string, ok bool) {
+	list, ok := v.([]any)
+	for _, v := range list {
+		s, isText := v.(string)
+		ok = ok && isText
+		out = append(out, s)
+	}
+	return out, ok && len(out) > 0
 }
 
 // writeBytes writes a binary response to a file or to standard output.

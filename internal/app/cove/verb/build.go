@@ -356,7 +356,7 @@ func (v builder) follow(ctx context.Context, c *client.Client, b *client.Build, 
 		}
 	}
 	all := len(b.Steps)
-	fmt.Fprintf(v.Text.Out, "%s  %s written  %d of %d steps cached  %.2f s\n", name, cli.Size(b.Size), all-ran, all,
+	fmt.Fprintf(v.Text.Out, "%s  %s  %d of %d steps cached  %.2f s\n", name, cli.Size(b.Size), all-ran, all,
 		time.Since(began).Seconds())
 	return nil
 }

@@ -211,7 +211,7 @@ func (b *Builder) Build(ctx context.Context, build *templatestore.Build, o Optio
 	if err != nil {
 		return err
 	}
-	build.Layer, build.Origin, build.Config = last.layer, last.base.Origin, last.config
+	build.Layer, build.Origin, build.Config, build.Size = last.layer, last.base.Origin, last.config, last.size
 	return nil
 }
 

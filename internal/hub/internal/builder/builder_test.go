@@ -184,6 +184,9 @@ func TestCache(t *testing.T) {
 	r.want("first", "one", "two")
 	again := must("ann", recipe.Recipe{Steps: steps("one", "A=x", "two")})
 	r.want("again")
+	if again.Size != first.Size || first.Size < 20 {
+		t.Errorf("got sizes %d and %d, want that of all layers, cached or not", first.Size, again.Size)
+	}
 	if again.Layer != first.Layer || !again.Steps[2].Cached || again.Config.Env["A"] != "x" {
 		t.Errorf("got %+v, want the layer %s", again, first.Layer)
 	}

@@ -26,6 +26,7 @@ type stage struct {
 	base   Base
 	config recipe.Config
 	layer  string // the disk so far; empty: that of the origin
+	size   int64  // of its layers
 	parent string // its identity
 	made   string // the working directory that exists
 	box    string // sandbox; empty: none
@@ -54,12 +55,10 @@ func (r *stage) step(ctx context.Context, s recipe.Step, name string) error {
 		if err != nil {
 			return r.fail(ctx, err, name)
 		}
-		if result.Layer, result.Cached = l.ID, cached; cached {
+		if result.Layer, result.Cached, result.Size = l.ID, cached, l.Size; cached {
 			r.log("info", name, "CACHED %s", s)
-		} else {
-			result.Size = l.Size
-			r.build.Size += l.Size
 		}
+		r.size += l.Size
 		r.layer, r.parent = l.ID, "layer:"+l.ID
 		if s.Kind == recipe.Run || name == "" {
 			r.made = r.config.Workdir

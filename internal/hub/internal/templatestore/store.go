@@ -65,7 +65,7 @@ type Build struct {
 	Origin recipe.Base   `json:"origin,omitzero"` // what Layer, or the template without one, is based on
 	Config recipe.Config `json:"config,omitzero"`
 	Steps  []StepResult  `json:"steps,omitempty"`
-	Size   int64         `json:"size"`
+	Size   int64         `json:"size"` // of its layers
 
 	Created  time.Time `json:"created"`
 	Finished time.Time `json:"finished,omitzero"`
