@@ -119,19 +119,26 @@ func Main(args []string) int {
 	if plan.Tunnel != nil && plan.Tunnel.Ready != "" {
 		go plan.Tunnel.showReady(context.Background(), plan.Probe, startTick, readyTick)
 	}
-	if plan.Files > 0 {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: plan.Files, Max: plan.Files}); err != nil {
-			log.Warn("cannot limit open files", "error", err)
-		}
-	}
 	path, err := findProgram(plan)
 	if err != nil {
 		log.Error("cannot find the program of this sandbox", "error", err)
 		return exitNotFound
 	}
 	cfg.Argv = append([]string{path}, plan.Command[1:]...)
-	connectPrograms(&cfg, plan, log)
+	if !connectPrograms(&cfg, plan, log) {
+		limitFiles(plan.Files, log)
+	}
 	return proc.Init(cfg)
+}
+
+// limitFiles limits the open files of this process and its children, unless the limit is 0.
+func limitFiles(limit uint64, log *slog.Logger) {
+	if limit == 0 {
+		return
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		log.Warn("cannot limit open files", "error", err)
+	}
 }
 
 // prepare creates the user and the working directory.

@@ -27,15 +27,16 @@ const EnterVerb = "enter"
 type entry struct {
 	User         *proc.User `json:"user,omitempty"`
 	Capabilities uint64     `json:"capabilities"`
+	Files        uint64     `json:"files,omitempty"`  // see Plan; the first process has the files of all connections
 	Routed       bool       `json:"routed,omitempty"` // the network has a route
 }
 
 // maxEntry bounds an encoded entry.
 const maxEntry = 64 << 10
 
-// connectPrograms connects programs that use no proxy to the hub's egress proxy, if they can be intercepted.
-func connectPrograms(cfg *proc.InitConfig, plan Plan, log *slog.Logger) {
-	e, r := entry{User: cfg.User}, referee.Config{Copies: true}
+// connectPrograms connects programs that use no proxy to the hub's egress proxy. It returns false if they cannot be intercepted.
+func connectPrograms(cfg *proc.InitConfig, plan Plan, log *slog.Logger) bool {
+	e, r := entry{User: cfg.User, Files: plan.Files}, referee.Config{Copies: true}
 	switch root := os.Geteuid() == 0; {
 	case plan.Tunnel == nil && root:
 		// The network has no route, and the program becomes root of a user namespace to install the filter.
@@ -48,10 +49,12 @@ func connectPrograms(cfg *proc.InitConfig, plan Plan, log *slog.Logger) {
 		e.Capabilities, e.Routed = math.MaxUint64, true // there are none to drop
 		r.Open = plan.Tunnel.open
 	default:
-		return
+		return false
 	}
 	cfg.Enter = &proc.Enter{Argv: []string{"/proc/self/exe", EnterVerb}, Root: !e.Routed,
-		Supervise: func(conn int) error { return supervise(conn, e, r) }}
+		Supervise: func(conn int) error { return supervise(conn, e, r) },
+		Without:   func() { limitFiles(plan.Files, log) }}
+	return true
 }
 
 // noNewPrivileges reports whether programs cannot gain privileges. Then every process may install a filter.
@@ -122,6 +125,7 @@ func enter(args []string) error {
 	if n, err := unix.Read(proc.EnterFD, buf); n != 1 {
 		return errors.Join(io.ErrUnexpectedEOF, err)
 	}
+	limitFiles(e.Files, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	return proc.Entered(e.User, e.Capabilities, args, os.Environ())
 }
 

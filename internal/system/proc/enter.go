@@ -22,6 +22,8 @@ type Enter struct {
 	// Supervise is called with a socket whose other end is descriptor EnterFD of the program. If it fails, the program is killed
 	// and the server is started without it.
 	Supervise func(conn int) error
+	// Without is called before the server is started without the program.
+	Without func()
 }
 
 // EnterFD is the descriptor that a program of Enter inherits.

@@ -92,6 +92,7 @@ func (in *initLoop) start(cfg InitConfig) error {
 			return nil
 		}
 		cfg.Log.Warn("programs must use the proxy", "error", err)
+		cfg.Enter.Without()
 	}
 	in.server, err = syscall.ForkExec(cfg.Argv[0], cfg.Argv, &syscall.ProcAttr{
 		Dir: cfg.Dir, Env: cfg.Env, Files: []uintptr{0, 1, 2},

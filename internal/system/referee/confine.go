@@ -27,6 +27,7 @@ import (
 // closes: init closes it when a call shows how the program uses the socket, or soon after the program has closed its own.
 type sockets struct {
 	addresses func() map[netip.Addr]bool // of the sandbox
+	max       int                        // of copies
 
 	mu        sync.Mutex
 	all       map[uint64]*created // by inode
@@ -43,7 +44,8 @@ type created struct {
 }
 
 const (
-	// maxCreated bounds the copies. Programs that have more unconnected sockets cannot connect the others.
+	// maxCreated bounds the copies, and so does half of init's limit of files. Programs that have more unconnected sockets cannot
+	// connect the others.
 	maxCreated = 16 << 10
 	// watchInterval is the time between checks for sockets that were closed unused.
 	watchInterval = time.Second
@@ -61,7 +63,11 @@ func newSockets() (*sockets, error) {
 	if _, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil {
 		return nil, fmt.Errorf("requires Linux 5.14: %w", err)
 	}
-	return &sockets{all: map[uint64]*created{}, addresses: sync.OnceValue(addressesOf)}, nil
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, err
+	}
+	return &sockets{all: map[uint64]*created{}, addresses: sync.OnceValue(addressesOf), max: int(min(maxCreated, files.Cur/2))}, nil
 }
 
 // newConfined creates a socket that cannot reach the outside.
@@ -171,8 +177,8 @@ func (l *sockets) keep(s *created) (inode uint64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.all) >= maxCreated {
-		if l.purgeLocked(); len(l.all) >= maxCreated {
+	if len(l.all) >= l.max {
+		if l.purgeLocked(); len(l.all) >= l.max {
 			return 0
 		}
 	}

@@ -109,6 +109,13 @@ for s in many: check(s.recv(1), b"x")
 a = socket.create_server(("127.0.0.1", 0)); socket.create_connection(a.getsockname()).close()
 try: socket.create_connection(("127.0.0.1", 1))
 except ConnectionRefusedError: pass
+a = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(a.getsockname()); s = a.accept()[0]
+c.close(); check(s.recv(1), b"")
+# The port of a socket that was closed is free.
+s = socket.socket(); s.bind(("127.0.0.1", 0)); free = s.getsockname(); s.close()
+s = socket.socket(); s.bind(free); s.listen(); s.close()
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(free); s.close()
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(free); s.sendto(b"x", free); check(s.recv(1), b"x")
 u = socket.socket(socket.AF_UNIX); u.bind("/tmp/s"); u.listen()
 socket.socket(socket.AF_UNIX).connect("/tmp/s")
 print("ok")
