@@ -50,10 +50,11 @@ type escapee struct {
 }
 
 // podMay lists what every Pod may do: the Go runtime reads the limit of its control group, the devices are the usual ones,
-// a connected UDP socket sends nothing, and the NetworkPolicy isolates the network interface. The rest is harmless.
+// the sandbox's own resolver answers at the address of every resolver, and the NetworkPolicy isolates the network interface.
+// The rest is harmless.
 var podMay = []string{
-	"no descriptor but the usual", "device nodes", "read /proc/cmdline", "dial udp 8.8.8.8:53", "other interfaces", "option: load a protocol",
-	"socket uevent", "see the host's load", "see the host's work",
+	"no descriptor but the usual", "device nodes", "read /proc/cmdline", "dial tcp 8.8.8.8:53", "dial udp 8.8.8.8:53", "other interfaces",
+	"option: load a protocol", "socket uevent", "see the host's load", "see the host's work",
 }
 
 // runcMay lists what the seccomp filter of containerd also allows; kubernetes_seccomp configures a stricter one. The sockets
