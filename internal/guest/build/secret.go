@@ -42,7 +42,7 @@ type provided struct{ files, folders []string } // in the order of their creatio
 // remove removes the files, and the folders that were created for them and are empty.
 func (p *provided) remove() {
 	for _, path := range slices.Concat(p.folders, p.files) {
-		defer os.Remove(path) //nolint:errcheck // best effort; Settle searches the disk for the values
+		defer os.Remove(path) // best effort: Settle searches the disk for the values
 	}
 }
 

@@ -79,8 +79,6 @@ type command struct {
 	shell string
 }
 
-func (c command) set() bool { return c.shell != "" || len(c.args) > 0 }
-
 type parser struct {
 	Options
 	escape   byte

@@ -2,6 +2,7 @@ package referee
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -100,7 +101,7 @@ func (c *call) descriptor() (fd int, inode uint64, err error) {
 	// The kernel before 6.9 copies only descriptors of the main thread. A thread with separate descriptors
 	// then gets an error, or the connection of another of its program's sockets.
 	pidfd, err := unix.PidfdOpen(int(c.tid), unix.O_EXCL) // PIDFD_THREAD
-	if err == unix.EINVAL {
+	if errors.Is(err, unix.EINVAL) {
 		pidfd, err = unix.PidfdOpen(c.process(), 0)
 	}
 	if err != nil {
