@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	//go:embed activity/view.css bundle/guide docs guide/*.css guide/index.html ui/session.js ui/ui.*
+	//go:embed activity/view.css bundle/guide docs guide/*.css guide/index.html guide/pictures ui/session.js ui/ui.*
 	//go:embed vendor/*/LICENSE* vendor/htm/htm.js vendor/preact/*.js
 	both embed.FS
 

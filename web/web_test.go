@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// references match the files that a file loads: markup, imports and styles.
+// references match the files that a file loads: markup with its pictures, imports and styles.
 var references = map[string]*regexp.Regexp{
-	".html": regexp.MustCompile(`(?:<script[^>]* src|<link[^>]* href)="([^"#:]+)"`),
+	".html": regexp.MustCompile(`(?:<(?:script|img)[^>]* src|<link[^>]* href)="([^"#:]+)"`),
 	".js":   regexp.MustCompile(`(?m)(?:^(?:import|export)\b[^;'"]*|[;}]import[^;'"]*|\bimport\()["'](\.[^"']+\.js)["']`),
 	".css":  regexp.MustCompile(`url\(["']?([^"')#:]+)["']?\)`),
 }
@@ -81,7 +81,11 @@ func files(t *testing.T, p Pages) (list []string) {
 // targets returns the files that a file loads. Pages have addresses such as /files or /v1/docs, and
 // their links are relative to these.
 func targets(file, text string) (list []string) {
-	for _, match := range references[path.Ext(file)].FindAllStringSubmatch(text, -1) {
+	pattern, ok := references[path.Ext(file)]
+	if !ok {
+		return nil // a picture
+	}
+	for _, match := range pattern.FindAllStringSubmatch(text, -1) {
 		folder := path.Dir(file)
 		if path.Ext(file) == ".html" {
 			folder = ""

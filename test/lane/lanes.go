@@ -37,11 +37,11 @@ var engineSteps = []step{
 // longTests are the tests with testenv.Long, GVisor or Engine in packages that make test also runs.
 var longTests = []string{
 	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore", "TestBrowserAgents",
-	"TestClients", "TestCodingAgents", "TestCorpus", "TestDatabaseInAPrivateNetwork", "TestDocs", "TestDoctorFixes", "TestEveryPage",
-	"TestEveryToolWorks",
+	"TestBuildIsKilled", "TestClients", "TestCodingAgents", "TestCorpus", "TestDatabaseInAPrivateNetwork", "TestDocs", "TestDoctorFixes",
+	"TestEveryPage", "TestEveryToolWorks",
 	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestGuideInOneLanguage", "TestHARIsValid", "TestHeaderOnOtherHubs", "TestHeavyPages",
 	"TestHeavyPrograms", "TestHostile",
-	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestInstalledKernels",
+	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestInstallPython", "TestInstalledKernels",
 	"TestJavaIsInstalledOnFirstUse", "TestKilledRunLeavesNothing",
 	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestOutboundWithoutRoot", "TestPagesHaveTheirOrigins",
 	"TestPictures", "TestProviderWithoutRoot", "TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions",

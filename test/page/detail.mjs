@@ -20,7 +20,7 @@ const row = (page, name) => page.getByRole("row", { name: new RegExp(`Select ${n
 const hostile = `<img src=x onerror="attacked=1">`;
 const trick = `${hostile}\u202etxt.exe\u001b[2J`;
 
-await api("sandbox", { name: "runaway", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1 });
+await api("sandbox", { name: "runaway", cpu_limit: "100m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1 });
 await api("sandbox", { name: "worker", cpu_limit: "300m", memory_limit: "256Mi", timeout: 30, idle_timeout: -1, labels: { team: "growth" }, env: { NOTE: trick, MARKUP: hostile } });
 const brief = await api("sandbox?full=true", { name: "brief", timeout: 0.05 });
 await inside("runaway", "v1/bash/exec", { command: `exec -a '${hostile}' bash -c 'while :; do :; done'`, async_mode: true });
@@ -152,7 +152,7 @@ await withPage(async (page, context) => {
   await page.getByRole("button", { name: "Table", exact: true }).click();
   const meter = page.getByRole("meter", { name: "CPU of runaway" });
   await until("the bar of the runaway is full", async () => (await meter.count()) === 1 && Number(await meter.getAttribute("aria-valuenow")) >= 80, () => row(page, "runaway").innerText());
-  check((await row(page, "runaway").innerText()).includes("of 0.3 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
+  check((await row(page, "runaway").innerText()).includes("of 0.1 cores"), `the limit is missing: ${await row(page, "runaway").innerText()}`);
   await row(page, "runaway").getByText("min left").waitFor();
   await row(page, "runaway").getByText(/CPU at its limit for/).waitFor();
   await page.getByRole("button", { name: "CPU", exact: true }).click();

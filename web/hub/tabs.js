@@ -198,8 +198,8 @@ function Lifetime({ sb, reader }) {
     call(box(sb, "extend"), { body }).then(() => toast("Saved"), (e) => setError(e.message));
   };
   const now = sb.expires_at ? Math.max(1, Math.round((new Date(sb.expires_at).getTime() - Date.now()) / 60_000)) : -1;
-  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ value) => html`<label class="field"><span>${label}</span><input type="number" name=${name} min="0.1" step="any" value=${value > 0 ? value : ""} placeholder="never" disabled=${reader} /></label>`;
-  const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ value, /** @type {string[]} */ list) => html`<label class="field"><span>${label}</span><select name=${name} value=${value} disabled=${reader}>${list.map((v) => html`<option value=${v} selected=${v === value}>${v}</option>`)}</select></label>`;
+  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ value) => html`<label class="field"><span>${label}</span><input type="number" name=${name} min="0.1" step="any" defaultValue=${value > 0 ? value : ""} placeholder="never" disabled=${reader} /></label>`;
+  const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ value, /** @type {string[]} */ list) => html`<label class="field"><span>${label}</span><select name=${name} disabled=${reader}>${list.map((v) => html`<option value=${v} selected=${v === value}>${v}</option>`)}</select></label>`;
   const idle = ["stop", "pause", "delete", ...(sb.idle_policy === "scaledown" ? ["scaledown"] : [])];
   return html`<section class="card"><h3>Lifetime</h3><form class="stack" onSubmit=${save} key=${`${sb.expires_at} ${sb.idle_timeout} ${sb.idle_policy} ${sb.timeout_policy}`}>
     <div class="form">${field("timeout", "Timeout (minutes)", now)}${choice("timeout_policy", "On timeout", sb.timeout_policy, ["delete", "stop", "pause"])}${field("idle_timeout", "Idle timeout (minutes)", sb.idle_timeout)}${choice("idle_policy", "When idle", sb.idle_policy, idle)}</div>
@@ -224,9 +224,9 @@ export function Settings({ sb, reader }) {
   };
   const table = (/** @type {string} */ title, /** @type {[string, string][]} */ rows, /** @type {string} */ none) => html`<section class="card"><h3>${title}</h3>${rows.length === 0 ? html`<p class="dim">${none}</p>` : html`<dl class="facts">${rows.map(([k, v]) => html`<dt class="mono">${plain(k)}</dt><dd class="mono">${plain(v) || "–"}</dd>`)}</dl>`}</section>`;
   return html`<div class="split">
-    <section class="card"><h3>Name</h3><form class="row" onSubmit=${rename}><input name="name" aria-label="Name" value=${sb.name} disabled=${reader} required ...${nameRule} autocomplete="off" />${!reader && html`<button>Rename</button>`}</form>
+    <section class="card"><h3>Name</h3><form class="row" onSubmit=${rename}><input name="name" aria-label="Name" defaultValue=${sb.name} disabled=${reader} required ...${nameRule} autocomplete="off" />${!reader && html`<button>Rename</button>`}</form>
       <h3>Network</h3><form class="stack" onSubmit=${save}><label class="field"><span>Connections to other hosts</span><select value=${mode} disabled=${reader} onChange=${(/** @type {any} */ e) => setMode(e.target.value)}><option value="open">open, except private addresses</option><option value="allow">allowed hosts only</option><option value="none">none</option></select></label>
-        ${mode === "allow" && html`<label class="field"><span>Allowed hosts</span><input name="allow" value=${sb.network.allow.join(", ")} placeholder="example.com, *.example.org" required disabled=${reader} /></label>`}${!reader && html`<div><button>Save</button></div>`}</form></section>
+        ${mode === "allow" && html`<label class="field"><span>Allowed hosts</span><input name="allow" defaultValue=${sb.network.allow.join(", ")} placeholder="example.com, *.example.org" required disabled=${reader} /></label>`}${!reader && html`<div><button>Save</button></div>`}</form></section>
     <${Lifetime} sb=${sb} reader=${reader} />
     ${table("Limits", [["CPU", quantity(sb.cpu_limit, true)], ["Memory", quantity(sb.memory_limit)], ["Disk", quantity(sb.disk_limit)]], "")}
     ${table("Labels", Object.entries(sb.labels || {}), "No labels.")}
