@@ -257,9 +257,9 @@ func (h *kubeHub) testPodPorts(t *testing.T, name, ip string) {
 	})
 }
 
-// openPorts prints the open TCP ports of a Pod.
+// openPorts prints the TCP ports of a Pod that are open outside of the loopback network.
 const openPorts = `cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { split($2, a, ":"); if (a[1] !~ ` +
-	`/0100007F$/ && a[1] !~ /^0+1000000$/) print a[2] }' | sort -u | while read port; do echo $((0x$port)); done`
+	`/7F$/ && a[1] !~ /^0+1000000$/) print a[2] }' | sort -u | while read port; do echo $((0x$port)); done`
 
 // wantPolicy checks that the NetworkPolicy selects a Pod with these labels, denies all egress, and allows ingress only from
 // the hub.

@@ -476,6 +476,8 @@ func (n *newcomer) lacks(b guide.Block) string {
 		return "Ubuntu has no package of Chromium"
 	case n.rights == "neither" && regexp.MustCompile(`--(memory|cpu)-limit`).MatchString(code):
 		return "a hub without root and delegated control groups rejects limits"
+	case n.rights == "neither" && strings.HasPrefix(b.String(), "guide/templates.md"):
+		return "a hub without root cannot build templates"
 	}
 	return ""
 }

@@ -122,7 +122,9 @@ type (
 		GID uint32 `json:"gid"`
 	}
 	ociCapabilities struct {
-		Bounding []string `json:"bounding"`
+		Bounding  []string `json:"bounding"`
+		Permitted []string `json:"permitted,omitempty"`
+		Effective []string `json:"effective,omitempty"`
 	}
 	ociRlimit struct {
 		Type string `json:"type"`
@@ -163,7 +165,7 @@ func ociSpec(cfg *isolate.Config) oci {
 	p := cfg.Process
 	s := oci{Version: "1.0.2", Root: ociRoot{"/"}, Hostname: cfg.Hostname,
 		Process: ociProcess{User: ociUser{p.UID, p.GID}, Args: p.Args, Env: p.Env, Cwd: p.Dir, NoNewPrivileges: !cfg.Setuid,
-			Capabilities: ociCapabilities{keptNames}},
+			Capabilities: ociCapabilities{Bounding: keptNames}},
 		Mounts: []ociMount{
 			{"/proc", "proc", "proc", nil},
 			{"/sys", "sysfs", "sysfs", []string{"nosuid", "noexec", "nodev", "ro"}},
@@ -172,6 +174,9 @@ func ociSpec(cfg *isolate.Config) oci {
 			{"/tmp", "bind", "/tmp", []string{"bind", "rw"}},
 		},
 		Linux: ociLinux{[]ociNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}}},
+	}
+	if p.UID == 0 { // the kernel would do this at execve; gVisor does not
+		s.Process.Capabilities.Permitted, s.Process.Capabilities.Effective = keptNames, keptNames
 	}
 	if n := cfg.Limits.Files; n > 0 {
 		s.Process.Rlimits = append(s.Process.Rlimits, ociRlimit{"RLIMIT_NOFILE", n, n})
