@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,19 +64,7 @@ func testOutbound(t *testing.T, r rig) {
 			if err != nil {
 				return "", err
 			}
-			tr := &http.Transport{DisableKeepAlives: true,
-				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox/run", strings.NewReader(command))
-			if err != nil {
-				return "", err
-			}
-			resp, err := tr.RoundTrip(req)
-			if err != nil {
-				return "", err
-			}
-			defer resp.Body.Close()
-			out, err := io.ReadAll(resp.Body)
-			return string(out), err
+			return outbound.Request(t.Context(), ep.Dial, command)
 		}
 		return &outbound.Box{
 			Probe: "/run/bin/probe", Outside: outside(probe), Sudo: "/bin/sudo root",

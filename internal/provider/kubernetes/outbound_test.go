@@ -120,19 +120,7 @@ func (h *hub) long(id, command string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	tr := &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
-	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, "http://sandbox/run", strings.NewReader(command))
-	if err != nil {
-		return "", err
-	}
-	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	out, err := io.ReadAll(resp.Body)
-	return string(out), err
+	return outbound.Request(h.t.Context(), ep.Dial, command)
 }
 
 // outside runs a program on this machine.

@@ -244,7 +244,8 @@ func (c *Conn) AddLetters(ctx context.Context) error {
 	})
 }
 
-// letters returns the keysyms of keys without and with shift, the most common first. Those of Latin-1 are its characters.
+// letters returns, for each added key, the keysyms without and with Shift, most common first. A Latin-1 keysym is the code of its
+// character.
 func letters() (pairs [][2]xproto.Keysym) {
 	for _, pair := range []string{"äÄ", "öÖ", "üÜ", "ß§", "éÉ", "èÈ", "çÇ", "àÀ", "ñÑ", "åÅ", "øØ", "æÆ", "°£", "¿¡"} {
 		runes := []rune(pair)

@@ -1,9 +1,12 @@
 package outbound
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/network/egress"
 )
@@ -37,3 +40,20 @@ func measure(o *outside) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// Request sends a command to the server that dial connects to, which runs it in its sandbox, and returns the output.
+func Request(ctx context.Context, dial func(context.Context) (net.Conn, error), command string) (string, error) {
+	tr := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://sandbox/run", strings.NewReader(command))
+	if err != nil {
+		return "", err
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	return string(out), err
+}
